@@ -1,0 +1,39 @@
+"""Sums of exponentials that need not fit a float: kept as e^shift times a number of moderate size."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanfield_pde.sphere import FloatArray
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The number e^shift * factor."""
+
+    shift: float
+    factor: float
+
+    @classmethod
+    def weighted_sum(cls, logs: FloatArray, weights: FloatArray) -> "Scaled":
+        """sum_i w_i e^{l_i}, w_i > 0; the sum is compensated, so that its relative error is that of the terms."""
+        shift = float(logs.max(initial=-np.inf))
+        return cls(0.0, 0.0) if shift == -np.inf else cls(shift, math.fsum(weights * np.exp(logs - shift)))
+
+    def __truediv__(self, divisor: float) -> "Scaled":
+        return Scaled(self.shift, self.factor / divisor)
+
+    @property
+    def value(self) -> float:
+        """As a float; inf beyond double precision. Two factors, so that an intermediate overflow does not hide a finite result."""
+        with np.errstate(over="ignore"):
+            half = float(np.exp(self.shift / 2))
+            return half * self.factor * half
+
+    @property
+    def log(self) -> float:
+        """Its logarithm: -inf for zero, nan for a negative number."""
+        if self.factor > 0:
+            return self.shift + math.log(self.factor)
+        return -math.inf if self.factor == 0 else math.nan

@@ -1,0 +1,63 @@
+"""Geometry of the unit sphere S^{d-1} in R^d.
+
+Data in: points (..., d), unit vectors. Data out: distances and areas (dimensionless, radius 1), tangent vectors (..., d).
+Distances use the arctangent of chord and sum, which keeps its digits near 0 and pi where arccos loses them.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+
+def surface_area(d: int) -> float:
+    """Area of S^{d-1}: 2 pi for d=2, 4 pi for d=3."""
+    return float(2 * np.exp(d / 2 * np.log(np.pi) - gammaln(d / 2)))
+
+
+def dot(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Row-wise inner product, (..., d), (..., d) -> (...)."""
+    return np.einsum("...i,...i->...", x, y)
+
+
+def normalise(x: FloatArray) -> FloatArray:
+    """Each row divided by its length."""
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def tangent(x: FloatArray, y: FloatArray) -> FloatArray:
+    """P_x y = y - <x, y> x, the tangent part of y at x."""
+    return y - dot(x, y)[..., None] * x
+
+
+def distance(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Geodesic distance, in [0, pi]."""
+    return 2 * np.arctan2(np.linalg.norm(x - y, axis=-1), np.linalg.norm(x + y, axis=-1))
+
+
+def log_map(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Tangent vector at x that points to y, as long as the geodesic between them; zero where y = x."""
+    direction = tangent(x, y - x)
+    length = np.linalg.norm(direction, axis=-1)
+    scale = np.divide(distance(x, y), length, out=np.zeros_like(length), where=length > 0)
+    return direction * scale[..., None]
+
+
+def exp_map(x: FloatArray, v: FloatArray) -> FloatArray:
+    """The point reached from x along the geodesic with tangent v after unit time, (..., d)."""
+    angle = np.linalg.norm(v, axis=-1)[..., None]
+    return normalise(np.cos(angle) * x + np.sinc(angle / np.pi) * v)
+
+
+def triangle_area(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
+    """Signed area of spherical triangles on S^2, positive if a, b, c turn counter-clockwise seen from outside.
+
+    Source: Van Oosterom and Strackee, IEEE Trans. Biomed. Eng. 30 (1983); the determinant is taken of differences so that
+    small triangles keep their relative accuracy.
+    """
+    determinant = dot(a, np.cross(b - a, c - a))
+    return 2 * np.arctan2(determinant, 1 + dot(a, b) + dot(b, c) + dot(c, a))

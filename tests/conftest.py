@@ -1,0 +1,32 @@
+"""Shared by the tests: seeded numbers, data without symmetry, rotations."""
+
+import numpy as np
+import pytest
+from scipy.stats import special_ortho_group
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.sphere import normalise
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(2024)
+
+
+@pytest.fixture
+def lopsided():
+    """Makes measures without symmetry: n points of unequal masses, most of them on one side."""
+
+    def make(d, n=40, total=1.0, seed=0):
+        generator = np.random.default_rng(seed)
+        points = normalise(generator.normal(size=(n, d)) + np.arange(1, d + 1) / d)
+        masses = generator.random(n) ** 2
+        return Measure(points, total * masses / masses.sum())
+
+    return make
+
+
+@pytest.fixture
+def rotation():
+    """Makes rotation matrices (d, d) that fix no axis."""
+    return lambda d, seed=0: special_ortho_group.rvs(d, random_state=seed)
