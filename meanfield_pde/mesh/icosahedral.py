@@ -1,0 +1,63 @@
+"""Icosahedral meshes of S^2: edges halved `level` times, as triangles or as their centroidal Voronoi dual (hexagons and 12 pentagons).
+
+Source of the construction: Heikes and Randall, Monthly Weather Review 123 (1995); Lloyd steps keep the Delaunay triangulation here.
+"""
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.mesh.polygons import polygon_mesh
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.mesh.voronoi import circumcenters, dual_mesh, lloyd
+from meanfield_pde.sphere import FloatArray, IntArray, normalise
+
+LLOYD_STEPS = 40
+
+
+def icosahedral(level: int, cells: str = "voronoi") -> SphereMesh:
+    """Mesh with 10 * 4^level + 2 Voronoi cells, centroidal, or 20 * 4^level triangles (centers: circumcenters). level: 0 to 9."""
+    level = inputs.integer("level", level, low=0, high=9)
+    cells = inputs.choice("cells", cells, ("voronoi", "triangles"))
+    points, triangles = _icosahedron()
+    for _ in range(level):
+        points, triangles = _halved(points, triangles)
+    if cells == "triangles":
+        offsets = np.arange(len(triangles) + 1) * 3
+        return polygon_mesh(
+            f"icosahedral({level}, cells='triangles')", points, offsets, triangles.ravel(), centers=circumcenters(points, triangles)
+        )
+    return dual_mesh(f"icosahedral({level})", lloyd(points, triangles, LLOYD_STEPS), triangles)
+
+
+def _icosahedron() -> tuple[FloatArray, IntArray]:
+    """Corners with one at the north pole, and 20 triangles counter-clockwise seen from outside."""
+    height, radius = 1 / np.sqrt(5), 2 / np.sqrt(5)
+    turn = 2 * np.pi / 5 * np.arange(5)
+    upper = np.stack([radius * np.cos(turn), radius * np.sin(turn), np.full(5, height)], axis=1)
+    lower = np.stack([radius * np.cos(turn + np.pi / 5), radius * np.sin(turn + np.pi / 5), np.full(5, -height)], axis=1)
+    points = normalise(np.concatenate([[[0.0, 0.0, 1.0]], upper, lower, [[0.0, 0.0, -1.0]]]))
+    i = np.arange(5)
+    j = (i + 1) % 5
+    north, south = np.zeros(5, dtype=np.int64), np.full(5, 11)
+    triangles = np.concatenate(
+        [
+            np.stack([north, 1 + i, 1 + j], axis=1),
+            np.stack([1 + i, 6 + i, 1 + j], axis=1),
+            np.stack([1 + j, 6 + i, 6 + j], axis=1),
+            np.stack([south, 6 + j, 6 + i], axis=1),
+        ]
+    )
+    return points, triangles
+
+
+def _halved(points: FloatArray, triangles: IntArray) -> tuple[FloatArray, IntArray]:
+    """Every triangle cut into four at the midpoints of its edges."""
+    n = len(points)
+    edges = np.stack([triangles, np.roll(triangles, -1, axis=1)], axis=2)
+    keys = edges.min(axis=2) * n + edges.max(axis=2)
+    unique, inverse = np.unique(keys, return_inverse=True)
+    middle = n + inverse.reshape(triangles.shape)
+    a, b, c = triangles.T
+    ab, bc, ca = middle.T
+    children = np.stack([[a, ab, ca], [b, bc, ab], [c, ca, bc], [ab, bc, ca]]).transpose(2, 0, 1).reshape(-1, 3)
+    return np.concatenate([points, normalise(points[unique // n] + points[unique % n])]), children
