@@ -1,0 +1,64 @@
+"""A measure on the sphere, mu = sum_i m_i delta_{x_i}: all that attention, diagnostics and distances see of a density or of tokens.
+
+Data in: points (n, d), masses (n,). Data out: the same arrays, checked and read-only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meanfield_pde import inputs
+from meanfield_pde.records import equal, frozen
+from meanfield_pde.sphere import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """Weighted points on S^{d-1}.
+
+    points: (n, d), unit vectors. masses: (n,), >= 0, dimensionless; None gives every point the mass 1/n.
+    Raises ValueError if a shape does not fit, an entry is not finite, a mass is negative or a point is off the sphere.
+    """
+
+    points: FloatArray
+    masses: FloatArray
+
+    def __init__(self, points: ArrayLike, masses: ArrayLike | None = None) -> None:
+        checked = inputs.array("points", points, ("n", "d"))
+        inputs.unit_rows("points", checked)
+        n = len(checked)
+        weights = np.full(n, 1 / max(n, 1)) if masses is None else inputs.array("masses", masses, (n,))
+        inputs.non_negative("masses", weights)
+        self._set(checked, weights)
+
+    @classmethod
+    def trusted(cls, points: FloatArray, masses: FloatArray) -> "Measure":
+        """The same record without the checks, for arrays that the package itself keeps valid (one per stage of a step)."""
+        measure = cls.__new__(cls)
+        measure._set(points, masses)
+        return measure
+
+    def _set(self, points: FloatArray, masses: FloatArray) -> None:
+        object.__setattr__(self, "points", frozen(points))
+        object.__setattr__(self, "masses", frozen(masses))
+
+    @property
+    def dimension(self) -> int:
+        """d: the points lie on S^{d-1} in R^d."""
+        return int(self.points.shape[1])
+
+    @property
+    def total(self) -> float:
+        """Total mass."""
+        return float(self.masses.sum())
+
+    def mean(self) -> FloatArray:
+        """The integral of x dmu, (d,)."""
+        return np.einsum("i,ij->j", self.masses, self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self, other)
