@@ -1,0 +1,99 @@
+"""Attention integrals by direct summation, O(m n) time and O(m + n) memory.
+
+For queries z = beta B x, (m, d), and a measure (y_j, m_j) of total mass M:
+
+    log (1/M) sum_j m_j e^{<z, y_j>}          and          sum_j m_j e^{<z, y_j>} y_j / sum_j m_j e^{<z, y_j>} .
+
+Exponents are shifted by their largest value, so that no beta overflows; at small |z| the logarithm is taken of 1 + mean(e^s - 1),
+which keeps its digits as beta -> 0. Each query is summed by one thread in the order of the points.
+"""
+
+import numpy as np
+from numba import njit
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.threads import over_rows
+
+SMALL_QUERY = 0.5
+
+
+def log_partition(queries: FloatArray, measure: Measure) -> FloatArray:
+    """log(Z(z) / M), (m,)."""
+    points, masses = _sources(measure)
+    logs = np.empty(len(queries))
+    if not queries.any():
+        logs[:] = 0.0
+        return logs
+    over_rows(_log_partition, len(queries), np.ascontiguousarray(queries), points, masses, masses.sum(), logs)
+    return logs
+
+
+def log_partition_and_mean(queries: FloatArray, measure: Measure) -> tuple[FloatArray, FloatArray]:
+    """log(Z(z) / M), (m,), and the attention-weighted mean of y, (m, d)."""
+    points, masses = _sources(measure)
+    logs, means = np.empty(len(queries)), np.empty(queries.shape)
+    if not queries.any():
+        logs[:], means[:] = 0.0, np.einsum("i,ij->j", masses, points) / masses.sum()
+        return logs, means
+    over_rows(_log_partition_and_mean, len(queries), np.ascontiguousarray(queries), points, masses, masses.sum(), logs, means)
+    return logs, means
+
+
+def _sources(measure: Measure) -> tuple[FloatArray, FloatArray]:
+    """Points without mass would spoil the shift: a far mass could underflow beside an empty point."""
+    kept = measure.masses > 0
+    if kept.all():
+        return measure.points, measure.masses
+    return np.ascontiguousarray(measure.points[kept]), measure.masses[kept]
+
+
+@njit(cache=True, nogil=True)
+def _inner(a, b):
+    total = 0.0
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _largest_exponent(query, points):
+    largest = -np.inf
+    for j in range(len(points)):
+        largest = max(largest, _inner(query, points[j]))
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _log_partition(first, last, queries, points, masses, total_mass, logs):
+    for i in range(first, last):
+        query = queries[i]
+        total = 0.0
+        if _inner(query, query) < SMALL_QUERY * SMALL_QUERY:
+            for j in range(len(points)):
+                total += masses[j] * np.expm1(_inner(query, points[j]))
+            logs[i] = np.log1p(total / total_mass)
+        else:
+            shift = _largest_exponent(query, points)
+            for j in range(len(points)):
+                total += masses[j] * np.exp(_inner(query, points[j]) - shift)
+            logs[i] = shift + np.log(total / total_mass)
+
+
+@njit(cache=True, nogil=True)
+def _log_partition_and_mean(first, last, queries, points, masses, total_mass, logs, means):
+    d = queries.shape[1]
+    for i in range(first, last):
+        query = queries[i]
+        shift = _largest_exponent(query, points)
+        total = 0.0
+        for k in range(d):
+            means[i, k] = 0.0
+        for j in range(len(points)):
+            weight = masses[j] * np.exp(_inner(query, points[j]) - shift)
+            total += weight
+            for k in range(d):
+                means[i, k] += weight * points[j, k]
+        for k in range(d):
+            means[i, k] /= total
+        logs[i] = shift + np.log(total / total_mass)

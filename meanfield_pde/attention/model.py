@@ -1,0 +1,199 @@
+"""Self-attention as a velocity field: what it is (beta, Q, K, V, normalised or not), whichever way its integrals are computed.
+
+    X[mu](x) = P_x A[mu](x),   Z(z) = int e^{<z, y>} dmu(y),   B = K^T Q,   z = beta B x
+    SA:  A = V grad log Z(z)      (softmax self-attention, 2312.10794, eq. SA)
+    USA: A = V grad Z(z)          (unnormalised, 2312.10794, eq. USA)
+
+Data in: points (m, d) and a measure. Data out: tangent velocities (m, d); where V = c B^T (or beta = 0) the field is the gradient of
+a potential (m,): c log(Z/M)/beta for SA, c (Z - M)/beta for USA, M the total mass, and their limits <x, V int y dmu> at beta = 0.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meanfield_pde import inputs
+from meanfield_pde.attention import direct
+from meanfield_pde.measure import Measure
+from meanfield_pde.records import equal, frozen
+from meanfield_pde.scaled import Scaled
+from meanfield_pde.sphere import FloatArray, tangent
+
+METHODS = ("auto", "direct")
+LARGEST_LOG = float(np.log(np.finfo(np.float64).max))
+PROPORTIONAL = 1e-14
+"""V counts as c B^T if they differ by less than this, relative to the size of V."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Self-attention with inverse temperature beta >= 0 (dimensionless) and matrices (d, d), None for the identity.
+
+    normalised=True is SA, False is USA. Raises ValueError for a negative or non-finite beta, matrices that are not square or not
+    finite, or matrices of different sizes.
+    """
+
+    beta: float
+    query: FloatArray | None
+    key: FloatArray | None
+    value: FloatArray | None
+    normalised: bool
+    _bilinear: FloatArray | None = field(repr=False)
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        query: ArrayLike | None = None,
+        key: ArrayLike | None = None,
+        value: ArrayLike | None = None,
+        normalised: bool = True,
+    ) -> None:
+        if not isinstance(normalised, (bool, np.bool_)):
+            raise ValueError(f"normalised is {normalised!r}, wanted True (SA) or False (USA)")
+        matrices = {name: _square(name, matrix) for name, matrix in (("query", query), ("key", key), ("value", value))}
+        sizes = {name: len(matrix) for name, matrix in matrices.items() if matrix is not None}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"matrices have different sizes {sizes}, wanted one dimension d")
+        q, k = matrices["query"], matrices["key"]
+        bilinear = q if k is None else (k.T if q is None else k.T @ q)
+        for name, value_ in (("beta", inputs.number("beta", beta, low=0.0)), *matrices.items(), ("normalised", bool(normalised))):
+            object.__setattr__(self, name, value_)
+        object.__setattr__(self, "_bilinear", None if bilinear is None else frozen(bilinear))
+
+    @property
+    def dimension(self) -> int | None:
+        """d of the matrices, None if all are the identity (any d)."""
+        return next((len(m) for m in (self.query, self.key, self.value) if m is not None), None)
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether the velocity is the gradient of `potential`."""
+        return self._potential_factor() is not None
+
+    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str = "auto") -> FloatArray:
+        """Tangent velocity X[mu] (m, d) at points (m, d) on the sphere; t is not used by weights that are constant in time.
+
+        method: "direct" sums over the measure's points; "auto" lets the package choose. Raises ValueError if dimensions differ and
+        OverflowError if an unnormalised field exceeds double precision.
+        """
+        x = self._checked(points, measure)
+        return tangent(x, self.field(x, measure, t, method))
+
+    def field(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str = "auto") -> FloatArray:
+        """A[mu] (m, d), the attention output before its projection to the tangent space."""
+        x = self._checked(points, measure, method)
+        logs, means = direct.log_partition_and_mean(self._queries(x), measure)
+        if not self.normalised:
+            means = means * self._exponential(logs, measure)[:, None]
+        return means if self.value is None else means @ self.value.T
+
+    def potential(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str = "auto") -> FloatArray:
+        """The potential (m,) whose tangent gradient is the velocity. Raises ValueError unless `is_gradient`."""
+        factor = self._potential_factor()
+        if factor is None:
+            raise ValueError("the field of this attention has no potential, wanted V = c K^T Q transposed (or beta = 0)")
+        x = self._checked(points, measure, method)
+        if self._is_linear:
+            mean = measure.mean() / (measure.total if self.normalised else 1.0)
+            return x @ (mean if self.value is None else self.value @ mean)
+        logs = direct.log_partition(self._queries(x), measure)
+        if self.normalised:
+            return factor / self.beta * logs
+        z = self._exponential(logs, measure)
+        return factor / self.beta * np.where(logs > 1, z - measure.total, measure.total * np.expm1(np.minimum(logs, 1)))
+
+    def log_partition(self, points: ArrayLike, measure: Measure, method: str = "auto") -> FloatArray:
+        """log Z(beta B x) (m,), for any beta without overflow."""
+        x = self._checked(points, measure, method)
+        return direct.log_partition(self._queries(x), measure) + np.log(measure.total)
+
+    def energy(self, measure: Measure, potential: FloatArray | None = None) -> Scaled:
+        """E = (1/2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794); at beta = 0 its finite part <Q m, K m>/2, m = int x dmu.
+
+        potential: (n,), its values at the measure's own points, if they are known already.
+        """
+        if self.beta == 0:
+            mean = np.array([math.fsum(measure.masses * x) for x in measure.points.T])
+            return Scaled(0.0, float(mean @ (mean if self._bilinear is None else self._bilinear @ mean)) / 2)
+        kept = measure.masses > 0
+        if not kept.any():
+            return Scaled(0.0, 0.0)
+        logs = None if potential is None else self._log_partition_from(potential[kept], measure.total)
+        if logs is None:
+            logs = self.log_partition(measure.points[kept], measure)
+        return Scaled.weighted_sum(logs, measure.masses[kept]) / (2 * self.beta)
+
+    def speed_bound(self, measure: Measure) -> float:
+        """An upper bound of |A[mu]|: the spectral norm of V, times M e^{beta |B|} for USA (inf if that overflows)."""
+        size = 1.0 if self.value is None else float(np.linalg.norm(self.value, 2))
+        if self.normalised:
+            return size
+        exponent = self.beta * (1.0 if self._bilinear is None else float(np.linalg.norm(self._bilinear, 2)))
+        return size * measure.total * float(np.exp(exponent)) if exponent < LARGEST_LOG else np.inf
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self, other)
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether Z is constant, so that attention averages without weights."""
+        return self.beta == 0 or (self._bilinear is not None and not self._bilinear.any())
+
+    def _potential_factor(self) -> float | None:
+        """c with V = c B^T, None if there is none."""
+        if self._is_linear:
+            return 1.0
+        if self.value is None and self._bilinear is None:
+            return 1.0
+        d = self.dimension or 0
+        v = np.eye(d) if self.value is None else self.value
+        transposed = np.eye(d) if self._bilinear is None else self._bilinear.T
+        factor = float(np.sum(v * transposed) / np.sum(transposed**2))
+        scale = float(np.abs(v).max())
+        return factor if np.abs(v - factor * transposed).max() <= PROPORTIONAL * scale else None
+
+    def _log_partition_from(self, potential: FloatArray, total: float) -> FloatArray | None:
+        """log Z (n,) from the potential, which has one constant removed; None where the potential does not tell it."""
+        factor = self._potential_factor()
+        if not factor or self._is_linear:
+            return None
+        scaled = potential * (self.beta / factor)
+        if self.normalised:
+            return np.log(total) + scaled
+        # Z - M has no digits of a Z far below M
+        return np.log(total) + np.log1p(scaled / total) if scaled.min() > -total / 2 else None
+
+    def _queries(self, points: FloatArray) -> FloatArray:
+        return self.beta * (points if self._bilinear is None else points @ self._bilinear.T)
+
+    def _exponential(self, logs: FloatArray, measure: Measure) -> FloatArray:
+        """Z (m,) from log(Z/M)."""
+        largest = float(logs.max(initial=-np.inf)) + float(np.log(measure.total))
+        if largest > LARGEST_LOG:
+            raise OverflowError(
+                f"the unnormalised field reaches e^{largest:.4g} at beta = {self.beta:g}, beyond double precision; use normalised=True"
+            )
+        return np.exp(logs + np.log(measure.total))
+
+    def _checked(self, points: ArrayLike, measure: Measure, method: str = "auto") -> FloatArray:
+        inputs.choice("method", method, METHODS)
+        x = np.asarray(points, dtype=np.float64)
+        d = measure.dimension
+        if x.ndim != 2 or x.shape[1] != d:
+            raise ValueError(f"points has shape {x.shape}, wanted (m, {d}) like the measure's points")
+        if self.dimension not in (None, d):
+            raise ValueError(f"points lie in R^{d}, but the attention's matrices are {self.dimension} x {self.dimension}")
+        if not measure.total > 0:
+            raise ValueError(f"the measure has mass {measure.total:g}, wanted a positive mass")
+        return x
+
+
+def _square(name: str, matrix: ArrayLike | None) -> FloatArray | None:
+    if matrix is None:
+        return None
+    checked = inputs.array(name, matrix, ("d", "d"))
+    if checked.shape[0] != checked.shape[1] or not len(checked):
+        raise ValueError(f"{name} has shape {checked.shape}, wanted a square matrix (d, d)")
+    return frozen(checked)
