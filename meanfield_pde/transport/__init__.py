@@ -1,0 +1,1 @@
+"""Finite-volume transport on a spherical mesh: functions of arrays, in the order reconstruction, limiter, face flux, divergence."""
