@@ -1,0 +1,65 @@
+"""The particle reference: n weighted tokens, dx_i/dt = X[mu](x_i), mu = sum_j m_j delta_{x_j} (2312.10794, eq. SA / USA).
+
+Data in: tokens (n, d) in any dimension d >= 2. Data out: their velocities. Tokens are summed over directly and know no mesh, no flux and
+no transform. A packed state is the tokens' ambient coordinates; unpacking projects them to the sphere, and velocities are always taken
+at projected tokens, so that integrators see a field which keeps lengths.
+"""
+
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.records import equal
+from meanfield_pde.scaled import Scaled
+from meanfield_pde.sphere import FloatArray, normalise
+from meanfield_pde.system import Rate, VelocityModel, model_energy, refuse_non_finite
+
+MASS_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class ParticleSystem:
+    """Tokens that follow a velocity model. A start is an array (n, d) of equal tokens or a `Measure` of weighted ones, of total mass 1.
+
+    Raises ValueError if tokens are off the sphere, their mass is not 1 or their dimension is not the attention's.
+    """
+
+    attention: VelocityModel
+
+    kind = "tokens"
+    default_stepper = "dop853"
+    courant_limit = float("inf")
+
+    def begin(self, start: ArrayLike | Measure) -> Measure:
+        measure = start if isinstance(start, Measure) else Measure(start)
+        d = getattr(self.attention, "dimension", None)
+        if d not in (None, measure.dimension):
+            raise ValueError(f"start lies in R^{measure.dimension}, wanted R^{d} like the attention's matrices")
+        if abs(measure.total - 1) > MASS_TOLERANCE:
+            raise ValueError(f"start has mass {measure.total:.12g}, wanted 1")
+        return Measure.trusted(normalise(measure.points), measure.masses)
+
+    def rate(self, t: float, state: Measure) -> Rate:
+        velocity = self.attention.velocity(state.points, state, t)
+        refuse_non_finite(t, "the velocity of token", velocity)
+        bound = getattr(self.attention, "speed_bound", None)
+        return Rate(velocity.ravel(), speed=0.0 if bound is None else bound(state))
+
+    def pack(self, state: Measure) -> FloatArray:
+        return state.points.ravel()
+
+    def unpack(self, vector: FloatArray, like: Measure) -> Measure:
+        return Measure.trusted(normalise(vector.reshape(like.points.shape)), like.masses)
+
+    def check(self, t: float, state: Measure) -> None:
+        refuse_non_finite(t, "token", state.points)
+
+    def measure(self, state: Measure) -> Measure:
+        return state
+
+    def energy(self, state: Measure, rate: Rate | None) -> Scaled:
+        return model_energy(self.attention, state, None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ParticleSystem) and equal(self.attention, other.attention)

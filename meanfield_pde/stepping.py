@@ -1,0 +1,236 @@
+"""Time stepping: strong-stability-preserving Runge-Kutta tableaus for densities, an adaptive high-order method for tokens.
+
+An SSP step is a convex combination of Euler steps of the same length, so that what one Euler step keeps (masses >= 0 up to a Courant
+number) the whole step keeps. It is written here as one sum of rates, state + dt * sum_s b_s k_s, which leaves rounding without a
+preferred sign. Source: Shu and Osher, J. Comput. Phys. 77 (1988); Hairer, Norsett, Wanner, Solving ODEs I (DOP853, through scipy).
+
+Data in: a system and its state. Data out: accepted steps, each not beyond the next output time.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.integrate import DOP853
+
+from meanfield_pde import inputs
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.system import Rate, SolveError, System
+
+DEFAULT_COURANT_SHARE = 0.9
+"""Courant number over the system's limit, unless the user gives one."""
+
+LONGEST_ANGLE = 0.2
+"""No step is longer than this over the model's speed bound: growth out of equilibrium, where nothing moves yet, stays resolved."""
+
+MOST_REJECTIONS = 100
+SMALLEST_STEP = 1e-14
+"""Shortest step over the length of the run; only a step cut for an output may be shorter."""
+
+
+class Integration(Protocol):
+    """A run under way."""
+
+    t: float
+    state: Any
+
+    @property
+    def rate(self) -> Rate | None:
+        """The rate at `state`, where the method has it anyway."""
+        ...
+
+    def advance(self, t_stop: float) -> None:
+        """One accepted step; fixed-step methods do not pass t_stop."""
+        ...
+
+    def state_at(self, t: float) -> Any:
+        """The state at a time within the last step."""
+        ...
+
+
+class Stepper(Protocol):
+    """A method in time: settings, and how to begin a run with them."""
+
+    def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> Integration: ...
+
+    def describe(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """Butcher coefficients of an explicit method: stages c, rows of a below the diagonal, weights b."""
+
+    name: str
+    a: tuple[tuple[float, ...], ...]
+    b: tuple[float, ...]
+    c: tuple[float, ...]
+
+
+EULER = Tableau("euler", ((),), (1.0,), (0.0,))
+SSPRK2 = Tableau("ssprk2", ((), (1.0,)), (1 / 2, 1 / 2), (0.0, 1.0))
+SSPRK3 = Tableau("ssprk3", ((), (1.0,), (1 / 4, 1 / 4)), (1 / 6, 1 / 6, 2 / 3), (0.0, 1.0, 1 / 2))
+TABLEAUS = {tableau.name: tableau for tableau in (EULER, SSPRK2, SSPRK3)}
+
+
+@dataclass(frozen=True)
+class SSP:
+    """Explicit SSP Runge-Kutta with steps from the outflow of the cells.
+
+    cfl: Courant number, default 0.9 of the system's limit. Beyond the limit nothing but cfl and dt_max bounds the step, positivity is not
+    guaranteed, and its loss ends the run. dt_max: longest step.
+    """
+
+    tableau: Tableau
+    cfl: float | None = None
+    dt_max: float = np.inf
+
+    def __post_init__(self) -> None:
+        if self.cfl is not None:
+            inputs.number("cfl", self.cfl, above=0.0)
+        if self.dt_max != np.inf:
+            inputs.number("dt_max", self.dt_max, above=0.0)
+
+    def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> "SSPIntegration":
+        return SSPIntegration(self, system, state, t, t_end)
+
+    def describe(self) -> str:
+        cfl = "default" if self.cfl is None else f"{self.cfl:g}"
+        return f"{self.tableau.name}, cfl {cfl}" + (f", dt_max {self.dt_max:g}" if self.dt_max < np.inf else "")
+
+
+class SSPIntegration:
+    """A run with an SSP method. A step is redone, shorter, when a stage's Courant number exceeds the bound."""
+
+    def __init__(self, stepper: SSP, system: System[Any], state: Any, t: float, t_end: float) -> None:
+        self._tableau, self._system = stepper.tableau, system
+        limit = system.courant_limit
+        self._courant = DEFAULT_COURANT_SHARE * limit if stepper.cfl is None else stepper.cfl
+        self._bound = max(limit, self._courant)
+        self._longest_angle = LONGEST_ANGLE if self._courant <= limit else np.inf
+        self._dt_max, self._dt_min = stepper.dt_max, SMALLEST_STEP * (t_end - t)
+        self.t, self.state = t, state
+        self.rate: Rate = system.rate(t, state)
+
+    def advance(self, t_stop: float) -> None:
+        remaining = t_stop - self.t
+        wanted = self._longest_step()
+        dt = remaining if wanted >= remaining else min(wanted, remaining / 2)
+        for _ in range(MOST_REJECTIONS):
+            if dt < min(self._dt_min, remaining):
+                break
+            state, courant = self._attempt(dt)
+            if state is not None:
+                self.t = t_stop if dt == remaining else self.t + dt
+                self._system.check(self.t, state)
+                self.state, self.rate = state, self._system.rate(self.t, state)
+                return
+            dt *= DEFAULT_COURANT_SHARE * self._bound / courant
+        raise SolveError(
+            f"the step at t = {self.t:.9g} fell to {dt:.3g} and is still too long for cell {self.rate.worst}, "
+            f"wanted an accepted step of at least {self._dt_min:.3g} within {MOST_REJECTIONS} tries"
+        )
+
+    def state_at(self, t: float) -> Any:
+        return self.state
+
+    def _longest_step(self) -> float:
+        by_outflow = self._courant / self.rate.outflow if self.rate.outflow > 0 else np.inf
+        by_speed = self._longest_angle / self.rate.speed if self.rate.speed > 0 else np.inf
+        return min(by_outflow, by_speed, self._dt_max)
+
+    def _attempt(self, dt: float) -> tuple[Any, float]:
+        """The state after one step, or None and the Courant number that was too large."""
+        system, tableau = self._system, self._tableau
+        vector = system.pack(self.state)
+        rates = [self.rate.change]
+        courant = dt * self.rate.outflow
+        for row, shift in zip(tableau.a[1:], tableau.c[1:], strict=True):
+            t = self.t + shift * dt
+            stage = system.unpack(_combined(vector, dt, row, rates), self.state)
+            system.check(t, stage)
+            rate = system.rate(t, stage)
+            courant = max(courant, dt * rate.outflow)
+            if courant > self._bound:
+                return None, courant
+            rates.append(rate.change)
+        return system.unpack(_combined(vector, dt, tableau.b, rates), self.state), courant
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """DOP853: order 8 with error control, for systems without a Courant limit. rtol, atol: per step, relative and absolute."""
+
+    rtol: float = 1e-13
+    atol: float = 1e-14
+
+    def __post_init__(self) -> None:
+        inputs.number("rtol", self.rtol, low=2.3e-14, high=0.1)
+        inputs.number("atol", self.atol, low=0.0)
+
+    def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> "AdaptiveIntegration":
+        return AdaptiveIntegration(self, system, state, t, t_end)
+
+    def describe(self) -> str:
+        return f"dop853, rtol {self.rtol:g}, atol {self.atol:g}"
+
+
+class AdaptiveIntegration:
+    """A run with DOP853; states between steps come from its dense output of order 7."""
+
+    rate: Rate | None = None
+
+    def __init__(self, stepper: Adaptive, system: System[Any], state: Any, t: float, t_end: float) -> None:
+        def velocity(time: float, vector: FloatArray) -> FloatArray:
+            return system.rate(time, system.unpack(vector, state)).change
+
+        self._system = system
+        self._solver = DOP853(velocity, t, system.pack(state), t_end, rtol=stepper.rtol, atol=stepper.atol)
+        self.t, self.state = t, state
+
+    def advance(self, t_stop: float) -> None:
+        message = self._solver.step()
+        if self._solver.status == "failed":
+            raise SolveError(f"dop853 failed at t = {self.t:.9g}: {message}")
+        state = self._system.unpack(self._solver.y, self.state)
+        self._system.check(self._solver.t, state)
+        self.t, self.state = float(self._solver.t), state
+
+    def state_at(self, t: float) -> Any:
+        if t == self.t:
+            return self.state
+        return self._system.unpack(self._solver.dense_output()(t), self.state)
+
+
+def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: System[Any]) -> Stepper:
+    """The stepper object for a name ("euler", "ssprk2", "ssprk3", "dop853"), an object, or None for the system's default.
+
+    Raises ValueError for an unknown name, a cfl that the method has no use for, or a method that cannot keep the system's masses >= 0.
+    """
+    method = _resolved(system.default_stepper if stepper is None else stepper, cfl)
+    if cfl is not None and system.courant_limit == np.inf:
+        raise ValueError(f"cfl is {cfl!r} for {system.kind}, wanted None: they have no cells; give SSP(tableau, dt_max=...)")
+    if isinstance(method, Adaptive) and system.courant_limit < np.inf:
+        raise ValueError(f"stepper is 'dop853' for a {system.kind}, wanted one of {', '.join(TABLEAUS)}: it keeps no mass positive")
+    return method
+
+
+def _resolved(name: "str | Stepper", cfl: float | None) -> Stepper:
+    if not isinstance(name, str):
+        if cfl is not None:
+            raise ValueError(f"cfl is {cfl!r} beside a stepper object, wanted it in the object: SSP(tableau, cfl={cfl!r})")
+        return name
+    inputs.choice("stepper", name, [*TABLEAUS, "dop853"])
+    if name in TABLEAUS:
+        return SSP(TABLEAUS[name], cfl=cfl)
+    if cfl is not None:
+        raise ValueError(f"cfl is {cfl!r}, wanted None with stepper 'dop853', which controls its error instead")
+    return Adaptive()
+
+
+def _combined(vector: FloatArray, dt: float, weights: tuple[float, ...], rates: list[FloatArray]) -> FloatArray:
+    total = weights[0] * rates[0]
+    for weight, rate in zip(weights[1:], rates[1:], strict=True):
+        total += weight * rate
+    total *= dt
+    total += vector
+    return total

@@ -1,0 +1,100 @@
+"""What the parts of a run ask of one another: velocity models, systems, rates, and the error that ends a run.
+
+A velocity model answers a measure with a velocity; a system turns that velocity into the rate of change of its state; a stepper sees
+states only as flat vectors. Attention, finite volumes and tokens are one implementation each.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.scaled import Scaled
+from meanfield_pde.sphere import FloatArray
+
+S = TypeVar("S")
+
+
+class VelocityModel(Protocol):
+    """Anything with a velocity. Optional: `is_gradient` and `potential(points, measure, t)`, `speed_bound(measure)` (bounds the step)
+    and `energy(measure, potential=None)` (reported per step)."""
+
+    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rate of change of a state, with what limits the step.
+
+    change: flat, like the packed state. outflow: largest outflow rate of a cell, 1/time, and worst, that cell. speed: bound of the model's
+    speed, 1/time. potential: at the measure's points, where it was computed.
+    """
+
+    change: FloatArray
+    outflow: float = 0.0
+    worst: int = 0
+    speed: float = 0.0
+    potential: FloatArray | None = None
+
+
+class System(Protocol, Generic[S]):
+    """A state that moves in its own velocity field."""
+
+    @property
+    def kind(self) -> str:
+        """ "density" or "tokens"."""
+        ...
+
+    @property
+    def courant_limit(self) -> float:
+        """Largest Courant number (dt times outflow rate) that keeps the state admissible; inf if there is none."""
+        ...
+
+    @property
+    def default_stepper(self) -> str: ...
+
+    def begin(self, start: Any) -> S:
+        """The checked initial state."""
+        ...
+
+    def rate(self, t: float, state: S) -> Rate: ...
+
+    def pack(self, state: S) -> FloatArray:
+        """The state as a flat vector."""
+        ...
+
+    def unpack(self, vector: FloatArray, like: S) -> S:
+        """A state from a flat vector."""
+        ...
+
+    def check(self, t: float, state: S) -> None:
+        """SolveError if the state is not admissible."""
+        ...
+
+    def measure(self, state: S) -> Measure: ...
+
+    def energy(self, state: S, rate: Rate | None) -> Scaled:
+        """The model's energy, nan if it has none."""
+        ...
+
+
+class SolveError(RuntimeError):
+    """A run that could not go on. `solution` holds it up to the last good state, once `solve` has raised."""
+
+    solution: Any = None
+
+
+def refuse_non_finite(t: float, what: str, rows: FloatArray) -> None:
+    """SolveError naming time and first bad row of (n,) or (n, d)."""
+    bad = ~np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise SolveError(f"{what} {row} is {rows[row]} at t = {t:.9g}, wanted a finite number")
+
+
+def model_energy(model: Any, measure: Measure, potential: FloatArray | None) -> Scaled:
+    """The model's energy, nan if it defines none."""
+    energy = getattr(model, "energy", None)
+    return Scaled(0.0, float("nan")) if energy is None else energy(measure, potential=potential)
