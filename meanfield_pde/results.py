@@ -1,0 +1,85 @@
+"""The results file: one run in one `.npz`, with mesh, attention, history and how it was made.
+
+Data in: a `Solution`. Data out: the file, and from it an equal `Solution`. Arrays are stored bit for bit, the rest as JSON.
+"""
+
+import json
+import os
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde.attention.model import Attention
+from meanfield_pde.density import MeanFieldPDE
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.particles import ParticleSystem
+from meanfield_pde.solution import HISTORY_TYPE, Solution
+
+FORMAT = 1
+MATRICES = ("query", "key", "value")
+
+
+def save(path: str | Path, solution: Solution) -> None:
+    """Write a run to `path` (`.npz`), under a temporary name first. Raises ValueError if its velocity model is not an `Attention`."""
+    attention = solution.attention
+    if not isinstance(attention, Attention):
+        raise ValueError(f"solution has the velocity model {type(attention).__name__}, wanted Attention: only that can be stored")
+    file = Path(path)
+    arrays: dict[str, Any] = {"times": solution.times, "masses": solution.masses, "history": np.asarray(solution.history)}
+    if solution.positions is not None:
+        arrays["positions"] = solution.positions
+    arrays |= {name: matrix for name in MATRICES if (matrix := getattr(attention, name)) is not None}
+    described: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": solution.kind,
+        "beta": attention.beta,
+        "normalised": attention.normalised,
+        "status": solution.status,
+        "record": solution.record,
+    }
+    if solution.kind == "density":
+        mesh = solution.mesh
+        arrays |= {f"mesh.{field.name}": getattr(mesh, field.name) for field in fields(mesh) if field.name not in ("name", "repairs")}
+        described |= {"order": solution.system.order, "mesh": {"name": mesh.name, "repairs": mesh.repairs}}  # type: ignore[attr-defined]
+    temporary = file.with_name(file.name + ".tmp")
+    with temporary.open("wb") as stream:
+        np.savez_compressed(stream, description=np.array(json.dumps(described)), **arrays)
+    os.replace(temporary, file)
+
+
+def load(path: str | Path) -> Solution:
+    """The run stored in a results file. Raises FileNotFoundError, or ValueError if the file is not a complete results file."""
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"no results file {file}")
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        described = json.loads(str(arrays["description"]))
+        if described["format"] != FORMAT:
+            raise ValueError(f"its format is {described['format']}, wanted {FORMAT}")
+        return _solution(arrays, described)
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file} is no complete results file: {error}") from None
+
+
+def _solution(arrays: dict[str, Any], described: dict[str, Any]) -> Solution:
+    matrices = {name: arrays.get(name) for name in MATRICES}
+    attention = Attention(beta=described["beta"], normalised=described["normalised"], **matrices)
+    system: MeanFieldPDE | ParticleSystem = ParticleSystem(attention)
+    if described["kind"] == "density":
+        stored = {name.removeprefix("mesh."): array for name, array in arrays.items() if name.startswith("mesh.")}
+        mesh = SphereMesh(name=described["mesh"]["name"], repairs=tuple(described["mesh"]["repairs"]), **stored)
+        system = MeanFieldPDE(mesh, attention, described["order"])
+    return Solution(
+        system=system,
+        times=arrays["times"],
+        masses=arrays["masses"],
+        positions=arrays.get("positions"),
+        history=arrays["history"].astype(HISTORY_TYPE).view(np.recarray),
+        status=described["status"],
+        record=described["record"],
+    )

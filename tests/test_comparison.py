@@ -1,0 +1,97 @@
+"""The comparison table: each column against its own definition, aggregation said aloud, CSV with all digits."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import meanfield_pde as mf
+from meanfield_pde import comparison
+
+LAW = mf.VonMisesFisher((1.0, 2.0, 2.0), 3.0)
+ATTENTION = mf.Attention(2.0)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    mesh = mf.icosahedral(2)
+    limit = mf.solve(mf.MeanFieldPDE(mesh, ATTENTION), mf.project(mesh, LAW), 0.4, save_every=0.1)
+    tokens = mf.solve(mf.ParticleSystem(ATTENTION), mf.sample(LAW, 60, seed=1), 0.4, save_at=[0.0, 0.15, 0.2, 0.4])
+    return limit, tokens
+
+
+def test_rows_are_the_common_times(runs):
+    limit, tokens = runs
+    table = mf.compare(limit, tokens)
+    assert table.columns["t"].tolist() == pytest.approx([0.0, 0.2, 0.4], abs=1e-12)
+    k = 2
+    mu, nu = limit.measure(4), tokens.measure(3)
+    assert table.columns["log_energy_a"][k] == mf.log_energy(ATTENTION, mu)
+    assert table.columns["log_energy_b"][k] == mf.log_energy(ATTENTION, nu)
+    assert table.columns["order_a"][k] == mf.order_parameter(mu)
+    assert table.columns["order_b"][k] == mf.order_parameter(nu)
+    assert table.columns["w1"][k] == mf.wasserstein(mu, nu)
+    assert table.columns["w2"][k] == mf.wasserstein(mu, nu, order=2)
+    assert not table.columns["w_error"].any() and not table.notes
+
+
+def test_a_run_against_itself_is_zero(runs):
+    table = mf.compare(runs[0], runs[0])
+    assert np.abs(table.columns["w1"]).max() <= 1e-12
+    assert (table.columns["order_a"] == table.columns["order_b"]).all()
+    assert "density a" in str(table) and "density b" in str(table)
+
+
+def test_printed_table(runs):
+    lines = str(mf.compare(*runs)).splitlines()
+    assert lines[0].split() == ["t", "energy", "density", "energy", "tokens", "order", "density", "order", "tokens", "W1", "W2"]
+    assert len(lines) == 4 and len({len(line) for line in lines}) == 1
+
+
+def test_large_beta_is_printed_as_a_logarithm():
+    attention = mf.Attention(800.0)
+    start = mf.sample(LAW, 5, seed=0)
+    runs = [mf.solve(mf.ParticleSystem(attention), start, 0.1) for _ in range(2)]
+    assert "log energy" in str(mf.compare(*runs))
+
+
+def test_csv_holds_every_digit(runs, tmp_path):
+    table = mf.compare(*runs)
+    table.write_csv(tmp_path / "summary.csv")
+    with (tmp_path / "summary.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [float(row["w1"]) for row in rows] == table.columns["w1"].tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.csv"]
+
+
+def test_large_plans_are_aggregated_and_say_so(monkeypatch):
+    mesh = mf.icosahedral(3)
+    attention = mf.Attention(0.0)
+    limit = mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, LAW), 0.05)
+    tokens = mf.solve(mf.ParticleSystem(attention), mf.sample(LAW, 400, seed=1), 0.05, stepper=mf.Adaptive(1e-6, 1e-8))
+    exact = mf.compare(limit, tokens)
+    monkeypatch.setattr(comparison, "LARGEST_PLAN", 1e6)
+    monkeypatch.setattr(comparison, "AGGREGATION_LEVEL", 2)
+    rough = mf.compare(limit, tokens)
+    assert "aggregation to the 162 cells" in str(rough) and "W error" in str(rough)
+    difference = np.abs(rough.columns["w1"] - exact.columns["w1"])
+    assert (difference <= rough.columns["w_error"]).all() and difference.max() > 0
+
+
+def test_high_dimension_leaves_large_plans_out(monkeypatch):
+    monkeypatch.setattr(comparison, "LARGEST_PLAN", 1e3)
+    start = mf.sample(mf.Uniform(5), 10, seed=0)
+    run = mf.solve(mf.ParticleSystem(ATTENTION), start, 0.1)
+    table = mf.compare(run, run)
+    assert np.isnan(table.columns["w1"]).all()
+    assert any("left out" in note for note in table.notes)
+
+
+def test_refusals(runs):
+    limit, _ = runs
+    odd = mf.solve(mf.ParticleSystem(ATTENTION), mf.sample(LAW, 5, seed=1), 0.4, save_at=[0.33])
+    with pytest.raises(ValueError, match="share no output time"):
+        mf.compare(limit, odd)
+    plane = mf.solve(mf.ParticleSystem(ATTENTION), mf.sample(mf.Uniform(2), 5, seed=1), 0.4)
+    with pytest.raises(ValueError, match=r"R\^3 and R\^2"):
+        mf.compare(limit, plane)
