@@ -1,0 +1,426 @@
+"""One picture of a run: the state at up to four times, its energy and its order parameter |int x dmu|.
+
+Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure. On S^2 states are equal-area (Mollweide) maps
+
+    x = (2/pi) lambda cos(a),   y = sin(a),   2 a + sin(2 a) = pi sin(phi)        (longitude lambda, latitude phi)
+
+centred where the last state has its mass; on S^1 curves over the angle and a space-time diagram; in d > 3 histograms of the tokens'
+inner products. matplotlib is imported when called, and pyplot never is, so that no figure or setting of the caller's changes.
+Source: Snyder, Map Projections, USGS Professional Paper 1395 (1987), p. 251.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from meanfield_pde import inputs
+from meanfield_pde.diagnostics import order_parameter
+from meanfield_pde.mesh.files import replacing
+from meanfield_pde.mesh.locate import cell_of
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray, normalise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure, SubFigure
+
+MOST_STATES = 4
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.5,
+    "mathtext.fontset": "dejavusans",
+}
+DPI = 200
+WIDTH, HISTORY_HEIGHT, CIRCLE_HEIGHT, PRODUCTS_HEIGHT = 7.2, 2.5, 3.0, 2.6
+"""Inches; the width is two columns of a journal."""
+MAP_GRIDS = {1: (1, 1, 3.5), 2: (1, 2, 2.1), 3: (1, 3, 1.6), 4: (2, 2, 3.9)}
+"""Rows, columns and height in inches for a number of maps."""
+COLOURS = {"density": "#8C2981", "tokens": "#00A08A"}
+STYLES: dict[str, Any] = {"density": "-", "tokens": (0, (4, 1.5))}
+COLOUR_MAP, TIME_MAP = "magma_r", "viridis"
+DECADES = 4
+"""Densities are shown over at most this many powers of ten below the largest."""
+LINEAR = 5.0
+"""Densities that vary by less than this factor have a linear scale."""
+LINEAR_ENERGY = 100.0
+"""Energies that vary by less than this factor, and stay below its square, have a linear scale."""
+SMALLEST_SPAN = 1e-3
+"""Energies (relative) and order parameters that vary by less are drawn flat, not magnified to their rounding errors."""
+MAP_PIXELS, ANGLE_PIXELS, TIME_PIXELS = 1200, 720, 500
+MOST_PATHS, MOST_PAIRED = 150, 1000
+"""Tokens whose paths, and whose inner products with one another, are drawn."""
+
+
+def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLike | None = None) -> Path:
+    """Write one picture (.png at 200 dpi, or .pdf) of a density, of tokens, or of both; returns its path. Missing folders are made.
+
+    times: at most four, increasing; the outputs nearest to them are shown, and titles give their own times. Default: four outputs, evenly
+    spaced from the first to the last. Colours cover at most four decades of density. At most 150 paths of tokens are drawn (S^1), and
+    inner products of at most 1000 tokens (d > 3).
+
+    Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or times outside
+    the runs; OSError if the file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix not in (".png", ".pdf"):
+        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in .png or .pdf")
+    figure = overview_figure(*solutions, times=times)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
+    return path
+
+
+def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> "Figure":
+    """The picture of `overview` as a matplotlib Figure, to change or to save in other ways."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    runs = _by_kind(solutions)
+    states = _states(runs, times)
+    n = len(next(iter(states.values())))
+    d = next(iter(runs.values())).measure(0).dimension
+    draw, height = {2: (_circle, CIRCLE_HEIGHT), 3: (_maps, MAP_GRIDS[n][2])}.get(d, (_inner_products, PRODUCTS_HEIGHT))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height + HISTORY_HEIGHT), layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)
+        figure.get_layout_engine().set(w_pad=0.07, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+        parts: Any = figure.subfigures(2, 1, height_ratios=[height, HISTORY_HEIGHT])
+        draw(parts[0], runs, states)
+        _histories(parts[1], runs, states)
+    return figure
+
+
+def _by_kind(solutions: tuple[Solution, ...]) -> dict[str, Solution]:
+    """The runs, the density first."""
+    if not solutions:
+        raise ValueError("solutions is empty, wanted a density, tokens or both")
+    runs: dict[str, Solution] = {}
+    for index, solution in enumerate(solutions):
+        if not isinstance(solution, Solution):
+            raise ValueError(f"solutions[{index}] is a {type(solution).__name__}, wanted a Solution as `solve` returns it")
+        if solution.kind in runs:
+            raise ValueError(f"solutions[{index}] is a second run of kind {solution.kind!r}, wanted at most one density and one of tokens")
+        runs[solution.kind] = solution
+    dimensions = [run.measure(0).dimension for run in runs.values()]
+    if len(set(dimensions)) > 1:
+        raise ValueError(f"solutions lie in dimensions {dimensions[0]} and {dimensions[1]}, wanted one sphere")
+    if dimensions[0] > 3 and len(solutions[0].measure(0)) < 2:
+        raise ValueError(f"solutions[0] has 1 token in dimension {dimensions[0]}, wanted at least 2, whose inner products are drawn")
+    return dict(sorted(runs.items()))
+
+
+def _states(runs: dict[str, Solution], times: ArrayLike | None) -> dict[str, list[int]]:
+    """Numbers of the outputs to show, of each run."""
+    first, last = max(run.times[0] for run in runs.values()), min(run.times[-1] for run in runs.values())
+    if first > last:
+        raise ValueError(f"one run begins at t = {first:g} and the other ends at {last:g}, wanted runs with times in common")
+    if times is None:
+        outputs = next(iter(runs.values())).times
+        outputs = outputs[(outputs >= first) & (outputs <= last)] if ((outputs >= first) & (outputs <= last)).any() else np.array([first])
+        wanted = outputs[np.unique(np.linspace(0, len(outputs) - 1, MOST_STATES).round().astype(int))]
+    else:
+        wanted = inputs.array("times", times, ("n_times",))
+        if not 1 <= len(wanted) <= MOST_STATES:
+            raise ValueError(f"times has {len(wanted)} entries, wanted 1 to {MOST_STATES}")
+        bad = (wanted < first) | (wanted > last)
+        if bad.any():
+            (index,) = inputs.first_index(bad)
+            raise ValueError(f"times[{index}] is {wanted[index]:g}, wanted a time in [{first:g}, {last:g}]")
+        if (np.diff(wanted) <= 0).any():
+            (index,) = inputs.first_index(np.diff(wanted) <= 0)
+            raise ValueError(f"times[{index + 1}] is {wanted[index + 1]:g} after {wanted[index]:g}, wanted increasing times")
+    return {kind: [int(np.abs(run.times - t).argmin()) for t in wanted] for kind, run in runs.items()}
+
+
+def _titles(runs: dict[str, Solution], states: dict[str, list[int]]) -> list[str]:
+    """Times of the states shown; where the nearest outputs of the two runs differ, both."""
+    times = np.stack([run.times[states[kind]] for kind, run in runs.items()])
+    apart = np.abs(times[-1] - times[0]) > 1e-9 * times.max(axis=0)
+    return [f"$t$ = {t:.4g}" + (f" (tokens {other:.4g})" if two else "") for t, other, two in zip(times[0], times[-1], apart, strict=True)]
+
+
+def _centre(runs: dict[str, Solution]) -> FloatArray:
+    """The direction of int x dmu of the last state if that is longer than 1/2, or e_1; snapped to an axis that is close."""
+    mean = next(iter(runs.values())).measure(-1).mean()
+    if np.linalg.norm(mean) < 0.5:
+        return np.eye(len(mean))[0]
+    centre, axis = normalise(mean), int(np.abs(mean).argmax())
+    snapped = np.eye(len(mean))[axis] * np.sign(mean[axis])
+    return snapped if np.linalg.norm(centre - snapped) < 0.1 else centre
+
+
+def _density(run: Solution, outputs: Any) -> FloatArray:
+    """Cell averages at one or some outputs; `averages` would make them for all."""
+    return run.masses[outputs] / run.mesh.areas
+
+
+def _scale(values: FloatArray) -> "Normalize":
+    """Logarithmic over at most DECADES, linear where densities hardly vary."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    top = float(values.max())
+    low = max(float(values[values > 0].min()), top * 10.0**-DECADES)
+    if top > LINEAR * low:
+        return LogNorm(low, top, clip=True)
+    return Normalize(low, top) if top - low > 1e-6 * top else Normalize(0, 2 * top)
+
+
+def _colour_bar(part: "SubFigure", image: Any, axes: Any, values: FloatArray) -> None:
+    extend = "min" if values.min() < image.norm.vmin else "neither"
+    part.colorbar(image, ax=axes, label="density $\\rho$", extend=extend, pad=0.02, aspect=25)
+
+
+# -- S^2
+
+
+def _maps(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
+    from matplotlib.patches import Ellipse
+
+    titles, frame = _titles(runs, states), _frame(_centre(runs))
+    rows, columns, _ = MAP_GRIDS[len(titles)]
+    axes = part.subplots(rows, columns, squeeze=False)
+    image, cells, shown = None, None, np.ones(1)
+    if "density" in runs:
+        run = runs["density"]
+        cells, shown = _map_cells(run, frame), _density(run, states["density"])
+        norm = _scale(shown)
+    for k, (panel, title) in enumerate(zip(axes.flat, titles, strict=True)):
+        outline = Ellipse((0, 0), 4, 2, facecolor="none" if cells is not None else "0.96", edgecolor="0.25", linewidth=0.8)
+        panel.add_patch(outline)
+        if cells is not None:
+            picture = np.where(cells >= 0, shown[k][cells], np.nan)
+            image = panel.imshow(picture, extent=(-2, 2, -1, 1), origin="lower", cmap=COLOUR_MAP, norm=norm, interpolation="nearest")
+            image.set_clip_path(outline)
+        for line in _graticule(frame):
+            panel.plot(*line, color="0.5", linewidth=0.4, alpha=0.45)
+        if "tokens" in runs:
+            tokens = runs["tokens"].tokens[states["tokens"][k]]
+            size, alpha = _dots(len(tokens))
+            panel.scatter(*_mollweide(tokens @ frame.T), s=size, alpha=alpha, color=COLOURS["tokens"], linewidths=0, rasterized=True)
+        panel.set(xlim=(-2.02, 2.02), ylim=(-1.02, 1.02), aspect="equal", title=title)
+        panel.axis("off")
+    if image is not None:
+        _colour_bar(part, image, axes, shown)
+    centre, up = (", ".join(f"{x:.2f}".removesuffix(".00").replace("-", "\N{MINUS SIGN}") for x in frame[row] + 0.0) for row in (0, 2))
+    part.supxlabel(f"equal-area (Mollweide) maps, centre ({centre}), up ({up})", fontsize=7, color="0.35")
+
+
+def _frame(centre: FloatArray) -> FloatArray:
+    """Rows: towards the reader, to the right and upwards on the map; up is as near to +z, or else to +y, as it can be."""
+    up = np.array([0.0, 0.0, 1.0]) - centre[2] * centre
+    up = normalise(up) if np.linalg.norm(up) > 1e-6 else np.array([0.0, 1.0, 0.0])
+    return np.stack([centre, np.cross(up, centre), up])
+
+
+def _mollweide(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Map coordinates in [-2, 2] x [-1, 1] of points (n, 3) of the map's frame; bisection, since Newton's method fails at the poles."""
+    low, high = np.full(len(points), -np.pi / 2), np.full(len(points), np.pi / 2)
+    for _ in range(50):
+        middle = (low + high) / 2
+        below = 2 * middle + np.sin(2 * middle) < np.pi * points[:, 2]
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 2 / np.pi * np.arctan2(points[:, 1], points[:, 0]) * np.cos(low), np.sin(low)
+
+
+def _map_cells(run: Solution, frame: FloatArray) -> np.ndarray:
+    """Number of the cell under each pixel of the map, -1 outside."""
+    x, y = np.meshgrid((np.arange(MAP_PIXELS) + 0.5) * 4 / MAP_PIXELS - 2, (np.arange(MAP_PIXELS // 2) + 0.5) * 4 / MAP_PIXELS - 1)
+    inside = (x / 2) ** 2 + y**2 < 1
+    a = np.arcsin(y[inside])
+    sine, longitude = (2 * a + np.sin(2 * a)) / np.pi, np.pi * x[inside] / (2 * np.cos(a))
+    cosine = np.sqrt(1 - np.minimum(sine**2, 1))
+    cells = np.full(x.shape, -1)
+    cells[inside] = cell_of(run.mesh, normalise(np.stack([cosine * np.cos(longitude), cosine * np.sin(longitude), sine], axis=1) @ frame))
+    return cells
+
+
+def _graticule(frame: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+    """Parallels every 30 and meridians every 45 degrees about the z axis, cut where they leave the map."""
+    s = np.linspace(-np.pi, np.pi, 721)
+    lines = [(s, np.full_like(s, latitude)) for latitude in np.arange(-2, 3) * np.pi / 6]
+    lines += [(np.full_like(s, longitude), s / 2) for longitude in np.arange(8) * np.pi / 4]
+    drawn = []
+    for a, b in lines:
+        x, y = _mollweide(np.stack([np.cos(b) * np.cos(a), np.cos(b) * np.sin(a), np.sin(b)], axis=1) @ frame.T)
+        drawn.append((np.where(np.hypot(np.diff(x, prepend=x[0]), np.diff(y, prepend=y[0])) > 0.1, np.nan, x), y))
+    return drawn
+
+
+def _dots(n: int) -> tuple[float, float]:
+    """Area (points squared) and opacity of a token's dot."""
+    return float(np.clip(1800 / n, 0.5, 5.0)), float(np.clip(20 / np.sqrt(n), 0.2, 0.9))
+
+
+# -- S^1
+
+
+def _circle(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
+    centre = _centre(runs)
+    quarters = round(float(np.arctan2(centre[1], centre[0])) / (np.pi / 2))
+    middle = (2 if quarters == -2 else quarters) * np.pi / 2
+    several = max(len(run.times) for run in runs.values()) > 1
+    axes = part.subplots(1, 2 if several else 1, squeeze=False)[0]
+    _profiles(axes[0], runs, states, middle)
+    if several:
+        _space_time(part, axes[1], runs, middle)
+
+
+def _angles(points: FloatArray, middle: float) -> FloatArray:
+    """Angles (...) in [middle - pi, middle + pi)."""
+    turned = np.arctan2(points[..., 1], points[..., 0]) - middle + np.pi
+    return turned % (2 * np.pi) + middle - np.pi
+
+
+def _angle_ticks(middle: float) -> tuple[list[float], list[str]]:
+    quarters = [round(middle / (np.pi / 2)) + k for k in range(-2, 3)]
+    names = {0: "0", 1: "\\pi/2", 2: "\\pi", 3: "3\\pi/2", 4: "2\\pi"}
+    return [q * np.pi / 2 for q in quarters], [f"${'-' if q < 0 else ''}{names[abs(q)]}$" for q in quarters]
+
+
+def _profiles(panel: "Axes", runs: dict[str, Solution], states: dict[str, list[int]], middle: float) -> None:
+    from matplotlib import colormaps
+    from matplotlib.lines import Line2D
+
+    titles, both = _titles(runs, states), len(runs) == 2
+    colours = colormaps[TIME_MAP](np.linspace(0, 0.85, len(titles)))
+    curves = []
+    for k, colour in enumerate(colours):
+        if "density" in runs:
+            run = runs["density"]
+            angles = _angles(run.mesh.centers, middle)
+            order, turn = np.argsort(angles), 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
+            curves.append(_density(run, states["density"][k])[order])
+            panel.plot(np.pad(angles[order], 1, mode="wrap") + turn, np.pad(curves[-1], 1, mode="wrap"), color=colour)
+        if "tokens" in runs:
+            measure = runs["tokens"].measure(states["tokens"][k])
+            edges = middle + np.linspace(-np.pi, np.pi, 1 + int(np.clip(2 * np.sqrt(len(measure)), 12, 72)))
+            counts = np.histogram(_angles(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges)
+            if both:
+                panel.plot((edges[1:] + edges[:-1])[counts > 0] / 2, counts[counts > 0], ".", color=colour, markersize=3.5)
+            else:
+                curves.append(counts)
+                panel.stairs(counts, edges, color=colour, linewidth=1.3)
+    scale = _scale(np.concatenate(curves))
+    low, top = float(scale.vmin or 0), float(scale.vmax or 1)
+    if top > LINEAR * low > 0:
+        panel.set(yscale="log", ylim=(low / 1.5, top * 1.5))
+    else:
+        panel.set_ylim(0, None)
+    handles = [Line2D([], [], color=colour, label=title) for colour, title in zip(colours, titles, strict=True)]
+    if both:
+        handles += [Line2D([], [], color="0.3", label="density"), Line2D([], [], color="0.3", marker=".", linestyle="", label="tokens")]
+    columns = 3 if both else 4
+    panel.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, handlelength=1.2, columnspacing=1.2)
+    ticks, names = _angle_ticks(middle)
+    panel.set_xticks(ticks, names)
+    panel.set(xlim=(middle - np.pi, middle + np.pi), xlabel="angle $\\theta$ (rad)", ylabel="density $\\rho$ (1/rad)")
+
+
+def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], middle: float) -> None:
+    if "density" in runs:
+        run = runs["density"]
+        outputs = np.unique(np.linspace(0, len(run.times) - 1, TIME_PIXELS).round().astype(int))
+        edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
+        angles = (edges[1:] + edges[:-1]) / 2
+        values = _density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
+        t = run.times[outputs]
+        borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
+        image = panel.pcolormesh(borders, edges, values.T, norm=_scale(values), cmap=COLOUR_MAP, rasterized=True)
+        _colour_bar(part, image, panel, values)
+    if "tokens" in runs:
+        run = runs["tokens"]
+        chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PATHS).round().astype(int))
+        paths = _angles(run.tokens[:, chosen], middle)
+        jumps = np.abs(np.diff(paths, axis=0, prepend=paths[:1])) > np.pi
+        alone = "density" not in runs
+        panel.plot(run.times, np.where(jumps, np.nan, paths), color=COLOURS["tokens"], linewidth=0.5, alpha=0.8 if alone else 0.55)
+    ticks, names = _angle_ticks(middle)
+    panel.set_yticks(ticks, names)
+    panel.set(ylim=(middle - np.pi, middle + np.pi), xlabel="time $t$", ylabel="angle $\\theta$ (rad)")
+    panel.margins(x=0)
+
+
+# -- d > 3
+
+
+def _inner_products(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
+    from matplotlib import colormaps
+
+    run, titles = runs["tokens"], _titles(runs, states)
+    chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PAIRED).round().astype(int))
+    one, other = np.triu_indices(len(chosen), 1)
+    panel, edges = part.subplots(), np.linspace(-1, 1, 81)
+    for k, title, colour in zip(states["tokens"], titles, colormaps[TIME_MAP](np.linspace(0, 0.85, len(titles))), strict=True):
+        points, masses = run.tokens[k][chosen], run.masses[k][chosen]
+        products = np.clip((points @ points.T)[one, other], -1, 1)
+        shares = np.histogram(products, edges, weights=masses[one] * masses[other])[0]
+        panel.stairs(shares / shares.sum(), edges, color=colour, label=title, linewidth=1.3)
+    panel.set(yscale="log", xlim=(-1.02, 1.02), xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens", ylabel="share of pairs")
+    panel.set_xticks([-1, -0.5, 0, 0.5, 1])
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(titles), handlelength=1.4)
+
+
+# -- energy and order parameter
+
+
+def _histories(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
+    with_energy = {kind: run for kind, run in runs.items() if not np.isnan(run.history.energy).all()}
+    axes = part.subplots(1, 2 if with_energy else 1, squeeze=False)[0]
+    if with_energy:
+        _energies(axes[0], with_energy)
+    top = SMALLEST_SPAN
+    for kind, run in runs.items():
+        values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
+        _curve(axes[-1], kind, run.times, values, _label(kind, run))
+        top = max(top, float(values.max()))
+    axes[-1].set_ylim(0, 1.04 if top > 0.5 else 1.08 * top)
+    axes[-1].set_ylabel("order parameter $|\\int x\\,d\\mu|$")
+    shown = next(iter(runs.values())).times[next(iter(states.values()))]
+    for panel in axes:
+        for t in shown:
+            panel.axvline(t, color="0.85", linewidth=0.8, zorder=0)
+        panel.set_xlabel("time $t$")
+    handles, labels = axes[-1].get_legend_handles_labels()
+    part.legend(handles, labels, loc="outside upper center", ncols=2)
+
+
+def _energies(panel: "Axes", runs: dict[str, Solution]) -> None:
+    values, logs = (np.concatenate([run.history[name] for run in runs.values()]) for name in ("energy", "log_energy"))
+    linear = bool(np.isfinite(values).all()) and float(np.abs(values).max()) < LINEAR_ENERGY**2
+    if np.isfinite(logs).all() and np.ptp(logs) > np.log(LINEAR_ENERGY):
+        linear = False
+    for kind, run in runs.items():
+        start = run.attention.energy(run.measure(0))
+        t = np.concatenate([run.times[:1], run.history.t])
+        energies = [[start.value], run.history.energy] if linear else [[start.log], run.history.log_energy]
+        _curve(panel, kind, t, np.concatenate(energies), _label(kind, run))
+    low, high = panel.get_ylim()
+    missing = SMALLEST_SPAN * (abs(high) if linear else 1.0) - (high - low)
+    if missing > 0:
+        panel.set_ylim(low - missing / 2, high + missing / 2)
+    panel.ticklabel_format(axis="y", useOffset=False)
+    panel.set_ylabel("energy $E$" if linear else "log energy, $\\log E$")
+
+
+def _curve(panel: "Axes", kind: str, t: FloatArray, values: FloatArray, label: str) -> None:
+    marker = {"density": "o", "tokens": "s"}[kind] if len(t) <= 3 else ""
+    panel.plot(t, values, linestyle=STYLES[kind], color=COLOURS[kind], label=label, marker=marker, markersize=4, clip_on=False)
+
+
+def _label(kind: str, run: Solution) -> str:
+    return f"density ({run.mesh.n_cells} cells)" if kind == "density" else f"tokens ($n$ = {run.tokens.shape[1]})"

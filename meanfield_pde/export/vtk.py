@@ -1,0 +1,130 @@
+"""Runs as VTK files: one .vtu (cells) or .vtp (tokens) per output, and a .pvd that gives them their physical times.
+
+Data in: solutions. Data out: cell arrays density (1/area), mass, cell_area, velocity (3 components, at the centers) and, where the
+model has one, potential; point arrays mass and velocity of tokens; field data TimeValue. S^1 lies in the plane z = 0. Files are
+appended, zlib-compressed, with UInt64 headers and Int64 indices. pyvista and vtk are imported when called.
+Sources: https://docs.vtk.org/en/latest/vtk_file_formats/vtkxml_file_format.html;
+https://www.paraview.org/Wiki/ParaView/Data_formats (.pvd).
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meanfield_pde.mesh.files import grid, in_space, replacing, write_xml
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray
+
+if TYPE_CHECKING:
+    import pyvista
+
+NAMES = {"density": ("limit", ".vtu"), "tokens": ("tokens", ".vtp")}
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+DIGITS = 6
+"""Frame numbers have at least this many digits, so that names sort by time."""
+
+
+def write_vtk(folder: str | os.PathLike[str], *solutions: Solution, float32: bool = False) -> list[Path]:
+    """Write runs for ParaView; returns the .pvd files, one per solution.
+
+    A density becomes limit.pvd with limit/limit_000000.vtu, .., tokens become tokens.pvd with tokens/tokens_000000.vtp, ..; further
+    solutions of the same kind are named limit_2, tokens_2, ... Missing folders are made. Every file replaces an old one of its name in
+    one move, and each .pvd names only frames that are whole, so that a run can be looked at while it is written; frames of an earlier,
+    longer run stay in the folder, unnamed by the .pvd. float32: store points and arrays in single precision, at about half the size:
+    values below 1e-45 become 0. A frame repeats the mesh, which VTK's formats cannot share between files.
+
+    Raises ValueError, before any file is made, if there is no solution, one is not a `Solution`, or tokens lie in d > 3; and for values
+    beyond single precision with float32. OSError if a file cannot be written.
+    """
+    folder = Path(folder)
+    if not isinstance(float32, bool):
+        raise ValueError(f"float32 is {float32!r}, wanted True or False")
+    names = _names(solutions)
+    return [_write_run(folder, name, solution, float32) for name, solution in zip(names, solutions, strict=True)]
+
+
+def _names(solutions: tuple[Solution, ...]) -> list[str]:
+    if not solutions:
+        raise ValueError("solutions is empty, wanted at least one run to write")
+    names: list[str] = []
+    for index, solution in enumerate(solutions):
+        if not isinstance(solution, Solution):
+            raise ValueError(f"solutions[{index}] is a {type(solution).__name__}, wanted a Solution as `solve` returns it")
+        d = solution.measure(0).dimension
+        if d > 3:
+            raise ValueError(f"solutions[{index}] has tokens in dimension {d}, wanted 2 or 3: VTK files hold points of space")
+        count = sum(solution.kind == other.kind for other in solutions[: index + 1])
+        names.append(NAMES[solution.kind][0] + (f"_{count}" if count > 1 else ""))
+    return names
+
+
+def _write_run(folder: Path, name: str, solution: Solution, float32: bool) -> Path:
+    from vtkmodules.vtkIOXML import vtkXMLPolyDataWriter, vtkXMLUnstructuredGridWriter
+
+    writer = vtkXMLUnstructuredGridWriter if solution.kind == "density" else vtkXMLPolyDataWriter
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    collection, rows = folder / f"{name}.pvd", []
+    digits = max(DIGITS, len(str(len(solution.times) - 1)))
+    for k, t in enumerate(solution.times.tolist()):
+        frame = f"{name}/{name}_{k:0{digits}}{NAMES[solution.kind][1]}"
+        data = _cells(solution, k) if solution.kind == "density" else _points(solution, k)
+        if float32:
+            _to_single(data, frame)
+        data.field_data["TimeValue"] = np.array([t])
+        write_xml(folder / frame, data, writer())
+        rows.append(_row(t, frame))
+        with replacing(collection) as temporary:
+            temporary.write_text(_collection(rows), encoding="utf-8")
+    return collection
+
+
+def _cells(solution: Solution, k: int) -> "pyvista.UnstructuredGrid":
+    mesh, model, measure, t = solution.mesh, solution.attention, solution.measure(k), float(solution.times[k])
+    data = grid(mesh)
+    data.cell_data["density"] = measure.masses / mesh.areas
+    data.cell_data["mass"] = measure.masses
+    data.cell_data["cell_area"] = mesh.areas
+    data.cell_data["velocity"] = in_space(model.velocity(mesh.centers, measure, t))
+    if getattr(model, "is_gradient", False):
+        data.cell_data["potential"] = model.potential(mesh.centers, measure, t)
+    data.cell_data.active_scalars_name = "density"
+    return data
+
+
+def _points(solution: Solution, k: int) -> "pyvista.PolyData":
+    import pyvista
+
+    measure = solution.measure(k)
+    data = pyvista.PolyData(in_space(measure.points))
+    data.point_data["mass"] = measure.masses
+    data.point_data["velocity"] = in_space(solution.attention.velocity(measure.points, measure, float(solution.times[k])))
+    data.point_data.active_scalars_name = "mass"
+    return data
+
+
+def _to_single(data: "pyvista.DataSet", frame: str) -> None:
+    def single(name: str, values: FloatArray) -> np.ndarray:
+        largest = float(np.abs(values).max(initial=0.0))
+        if largest > LARGEST_SINGLE:
+            raise ValueError(f"{name} reaches {largest:.3g} in {frame}, beyond single precision, wanted float32=False")
+        return values.astype(np.float32)
+
+    for arrays in (data.cell_data, data.point_data):
+        for name in arrays.keys():  # noqa: SIM118 - iterating pyvista's arrays while replacing them is not allowed
+            arrays[name] = single(name, np.asarray(arrays[name]))
+    data.points = single("points", np.asarray(data.points))
+
+
+def _row(t: float, frame: str) -> str:
+    """A line of the .pvd: the time is the shortest decimal that reads back as the same float (0, 0.1, 0.35)."""
+    return f'    <DataSet timestep="{repr(t).removesuffix(".0")}" part="0" file="{frame}"/>\n'
+
+
+def _collection(rows: list[str]) -> str:
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        '<VTKFile type="Collection" version="1.0" byte_order="LittleEndian" header_type="UInt64">\n'
+        f"  <Collection>\n{''.join(rows)}  </Collection>\n</VTKFile>\n"
+    )

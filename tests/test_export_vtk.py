@@ -1,0 +1,288 @@
+"""VTK files: times (R7), values and types (R8, R9), sizes (R10), what ParaView and pyvista read, what is refused, what a failure leaves."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import pyvista
+from vtkmodules.util.numpy_support import vtk_to_numpy
+from vtkmodules.vtkIOXML import vtkXMLPolyDataReader, vtkXMLUnstructuredGridReader
+
+import meanfield_pde as mf
+from meanfield_pde.export.vtk import write_vtk
+from meanfield_pde.sphere import dot
+
+TIMES = (0, 0.1, 0.35)
+CELL_ARRAYS = ["cell_area", "density", "mass", "potential", "velocity"]
+
+
+def runs(mesh, attention, count=60):
+    d = mesh.dimension
+    law = mf.VonMisesFisher(np.eye(d)[-1], 2.0)
+    limit = mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), t_end=0.35, save_at=TIMES)
+    tokens = mf.solve(mf.ParticleSystem(attention), mf.sample(law, count, 0), t_end=0.35, save_at=TIMES)
+    return limit, tokens
+
+
+@pytest.fixture(scope="module")
+def sphere_runs():
+    return runs(mf.icosahedral(2), mf.Attention(beta=4.0))
+
+
+@pytest.fixture(scope="module")
+def circle_runs():
+    return runs(mf.circle(48), mf.Attention(beta=4.0))
+
+
+@pytest.fixture(scope="module", params=["sphere_runs", "circle_runs"])
+def both(request):
+    return request.getfixturevalue(request.param)
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+
+
+def collection(path):
+    """(time as written, file) of each frame of a .pvd."""
+    return [(row.get("timestep"), row.get("file")) for row in ElementTree.parse(path).iter("DataSet")]
+
+
+def header(path):
+    """The XML of a .vtu or .vtp without its appended data."""
+    head, tag, _ = Path(path).read_bytes().partition(b"<AppendedData")
+    assert tag
+    return ElementTree.fromstring(head + b"</VTKFile>")
+
+
+class Swirl:
+    """A velocity that grows with t and has no potential; from t = 0.2 on it fails, if asked to."""
+
+    def __init__(self, fails=False):
+        self.fails = fails
+
+    def velocity(self, points, measure, t=0.0):
+        if self.fails and t > 0.2:
+            raise OverflowError("too large")
+        return t * np.cross([0.0, 0.0, 1.0], points)
+
+
+# -- what is written
+
+
+def test_names_and_times(tmp_path, both):
+    """R7: the .pvd gives physical times, 0, 0.1, 0.35, and relative, zero-padded names; no temporary file stays."""
+    written = write_vtk(tmp_path / "a" / "b", *both)
+    assert written == [tmp_path / "a" / "b" / "limit.pvd", tmp_path / "a" / "b" / "tokens.pvd"]
+    cells, points = [f"limit/limit_00000{k}.vtu" for k in range(3)], [f"tokens/tokens_00000{k}.vtp" for k in range(3)]
+    assert files(tmp_path / "a" / "b") == ["limit.pvd", *cells, "tokens.pvd", *points]
+    assert collection(written[0]) == list(zip(["0", "0.1", "0.35"], cells, strict=True))
+    assert collection(written[1]) == list(zip(["0", "0.1", "0.35"], points, strict=True))
+    reader = pyvista.get_reader(written[0])
+    assert reader.time_values == list(TIMES)
+    for k, t in enumerate(TIMES):
+        reader.set_active_time_point(k)
+        (data,) = reader.read()
+        assert data.field_data["TimeValue"].tolist() == [t]
+
+
+def test_several_runs_of_one_kind(tmp_path, sphere_runs):
+    limit, tokens = sphere_runs
+    written = write_vtk(tmp_path, tokens, limit, tokens, limit, limit)
+    assert [path.name for path in written] == ["tokens.pvd", "limit.pvd", "tokens_2.pvd", "limit_2.pvd", "limit_3.pvd"]
+    assert collection(tmp_path / "limit_3.pvd")[1] == ("0.1", "limit_3/limit_3_000001.vtu")
+
+
+def test_cell_arrays(tmp_path, both):
+    limit, _ = both
+    write_vtk(tmp_path, limit)
+    mesh, d = limit.mesh, limit.mesh.dimension
+    for k, t in enumerate(TIMES):
+        data = pyvista.read(tmp_path / "limit" / f"limit_00000{k}.vtu")
+        assert data.n_cells == mesh.n_cells and data.n_points == len(mesh.vertices)
+        assert (data.points[:, :d] == mesh.vertices).all() and (data.points[:, d:] == 0).all()
+        assert sorted(data.cell_data.keys()) == CELL_ARRAYS and not data.point_data.keys()
+        assert all(data.cell_data[name].dtype == np.float64 for name in CELL_ARRAYS)
+        measure = limit.measure(k)
+        assert (data["mass"] == limit.masses[k]).all() and (data["cell_area"] == mesh.areas).all()
+        assert (data["density"] == limit.averages[k]).all()
+        assert abs(data["mass"].sum() - 1) <= 1e-12 and abs(data["density"] @ data["cell_area"] - 1) <= 1e-12
+        assert data["velocity"].shape == (mesh.n_cells, 3)
+        assert (data["velocity"][:, :d] == limit.attention.velocity(mesh.centers, measure, t)).all()
+        assert (data["velocity"][:, d:] == 0).all()
+        assert np.abs(dot(data["velocity"][:, :d], mesh.centers)).max() <= 1e-14 < np.abs(data["velocity"]).max()
+        assert (data["potential"] == limit.attention.potential(mesh.centers, measure, t)).all()
+
+
+def test_point_arrays(tmp_path, both):
+    _, tokens = both
+    write_vtk(tmp_path, tokens)
+    for k, t in enumerate(TIMES):
+        data = pyvista.read(tmp_path / "tokens" / f"tokens_00000{k}.vtp")
+        d = tokens.tokens.shape[2]
+        assert data.n_points == data.n_verts == 60 and sorted(data.point_data.keys()) == ["mass", "velocity"] and not data.cell_data.keys()
+        assert data.points.dtype == np.float64 and (data.points[:, :d] == tokens.tokens[k]).all() and (data.points[:, d:] == 0).all()
+        assert (data["mass"] == tokens.masses[k]).all() and abs(data["mass"].sum() - 1) <= 1e-12
+        assert data["velocity"].shape == (60, 3) and (data["velocity"][:, d:] == 0).all()
+        assert (data["velocity"][:, :d] == tokens.attention.velocity(tokens.tokens[k], tokens.measure(k), t)).all()
+
+
+def test_velocity_is_that_of_the_frame_and_potential_only_where_there_is_one(tmp_path):
+    limit, tokens = runs(mf.icosahedral(1), Swirl())
+    write_vtk(tmp_path, limit, tokens)
+    for k, t in enumerate(TIMES):
+        data = pyvista.read(tmp_path / "limit" / f"limit_00000{k}.vtu")
+        assert sorted(data.cell_data.keys()) == [name for name in CELL_ARRAYS if name != "potential"]
+        assert np.abs(data["velocity"] - t * np.cross([0, 0, 1], limit.mesh.centers)).max() <= 1e-15
+        data = pyvista.read(tmp_path / "tokens" / f"tokens_00000{k}.vtp")
+        assert np.abs(data["velocity"] - t * np.cross([0, 0, 1], tokens.tokens[k])).max() <= 1e-15
+    turned = mf.Attention(beta=2.0, value=[[0, -1, 0], [1, 0, 0], [0, 0, 1]])
+    write_vtk(tmp_path / "turned", *runs(mf.icosahedral(1), turned))
+    assert "potential" not in pyvista.read(tmp_path / "turned" / "limit" / "limit_000000.vtu").cell_data
+
+
+# -- the format
+
+
+def test_extreme_values(tmp_path, sphere_runs):
+    """R8: 5e-324, 1e-36 and 1e30 come back to the last bit, through vtk and through pyvista."""
+    for solution, frame, reader in (
+        (sphere_runs[0], "limit/limit_000000.vtu", vtkXMLUnstructuredGridReader()),
+        (sphere_runs[1], "tokens/tokens_000000.vtp", vtkXMLPolyDataReader()),
+    ):
+        masses = np.array(solution.masses)
+        masses[0, :3] = 5e-324, 1e-36, 1e30
+        write_vtk(tmp_path, replace(solution, masses=masses))
+        reader.SetFileName(str(tmp_path / frame))
+        reader.Update()
+        data = reader.GetOutput()
+        arrays = data.GetCellData() if solution.kind == "density" else data.GetPointData()
+        assert (vtk_to_numpy(arrays.GetArray("mass")) == masses[0]).all()
+        assert (pyvista.read(tmp_path / frame)["mass"] == masses[0]).all()
+
+
+def test_header_types_and_compression(tmp_path, both):
+    """R8, R9: UInt64 headers, Int64 for every index (the cell type is UInt8 by VTK's rule), appended and compressed."""
+    write_vtk(tmp_path, *both)
+    for frame in ("limit/limit_000002.vtu", "tokens/tokens_000002.vtp"):
+        root = header(tmp_path / frame)
+        assert root.get("header_type") == "UInt64" and root.get("compressor") == "vtkZLibDataCompressor"
+        arrays = list(root.iter("DataArray"))
+        assert {array.get("format") for array in arrays} == {"appended"}
+        assert {array.get("type") for array in arrays if "Int" in array.get("type") and array.get("Name") != "types"} == {"Int64"}
+        assert {array.get("type") for array in arrays if "Float" in array.get("type")} == {"Float64"}
+        assert b'<AppendedData encoding="raw">' in (tmp_path / frame).read_bytes()
+
+
+def test_single_precision(tmp_path):
+    """R10: points and arrays in float32 on request, at about half the size; times stay float64."""
+    limit, tokens = runs(mf.icosahedral(3), mf.Attention(beta=4.0), count=1000)
+    write_vtk(tmp_path / "double", limit, tokens)
+    write_vtk(tmp_path / "single", limit, tokens, float32=True)
+    for frame in ("limit/limit_000002.vtu", "tokens/tokens_000002.vtp"):
+        data, single = pyvista.read(tmp_path / "double" / frame), pyvista.read(tmp_path / "single" / frame)
+        assert single.points.dtype == np.float32
+        assert {single[name].dtype for name in data.array_names if name != "TimeValue"} == {np.dtype("f4")}
+        assert single.field_data["TimeValue"].tolist() == [0.35]
+        for name in data.array_names:
+            assert np.abs(single[name] - data[name]).max() <= 1e-7 * np.abs(data[name]).max()
+        sizes = [(tmp_path / folder / frame).stat().st_size for folder in ("single", "double")]
+        assert 0.4 <= sizes[0] / sizes[1] <= 0.65
+    large = replace(limit, masses=limit.masses * 1e45)
+    with pytest.raises(ValueError, match=r"density reaches 3\S*e\+44 in limit/limit_000000.vtu, beyond single precision"):
+        write_vtk(tmp_path / "large", large, float32=True)
+
+
+# -- old files, failures, bad input
+
+
+def test_old_files_are_replaced(tmp_path, sphere_runs):
+    limit, _ = sphere_runs
+    write_vtk(tmp_path, limit)
+    shorter = replace(limit, times=limit.times[:2], masses=limit.masses[1:])
+    write_vtk(tmp_path, shorter)
+    assert [t for t, _ in collection(tmp_path / "limit.pvd")] == ["0", "0.1"]
+    assert (pyvista.read(tmp_path / "limit" / "limit_000000.vtu")["mass"] == limit.masses[1]).all()
+
+
+def test_a_failure_leaves_whole_files(tmp_path):
+    """The third frame cannot be made: the .pvd names the two that are there."""
+    limit, tokens = runs(mf.icosahedral(1), Swirl())
+    for solution, suffix in ((limit, "vtu"), (tokens, "vtp")):
+        name = "limit" if solution is limit else "tokens"
+        with pytest.raises(OverflowError):
+            write_vtk(tmp_path / name, replace(solution, system=replace(solution.system, attention=Swirl(fails=True))))
+        assert [frame for _, frame in collection(tmp_path / name / f"{name}.pvd")] == [f"{name}/{name}_00000{k}.{suffix}" for k in range(2)]
+        assert files(tmp_path / name) == [f"{name}.pvd", *(f"{name}/{name}_00000{k}.{suffix}" for k in range(2))]
+
+
+def test_a_frame_that_cannot_be_written(tmp_path, sphere_runs):
+    """VTK would print and go on; here it is an error, and no temporary file stays."""
+    (tmp_path / "limit" / "limit_000001.vtu").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"limit_000001\.vtu"):
+        write_vtk(tmp_path, sphere_runs[0])
+    assert files(tmp_path) == ["limit.pvd", "limit/limit_000000.vtu"]
+    assert [t for t, _ in collection(tmp_path / "limit.pvd")] == ["0"]
+
+
+def test_bad_input_makes_no_file(tmp_path, sphere_runs):
+    tokens = mf.solve(mf.ParticleSystem(mf.Attention(1.0)), mf.sample(mf.Uniform(8), 5, 0), t_end=0.1)
+    for arguments, options, sentence in (
+        ((), {}, "solutions is empty, wanted at least one run to write"),
+        ((sphere_runs[0], tokens), {}, r"solutions\[1\] has tokens in dimension 8, wanted 2 or 3"),
+        ((sphere_runs[0], 5), {}, r"solutions\[1\] is a int, wanted a Solution"),
+        ((sphere_runs[0],), {"float32": "yes"}, "float32 is 'yes', wanted True or False"),
+    ):
+        with pytest.raises(ValueError, match=sentence) as error:
+            write_vtk(tmp_path / "out", *arguments, **options)
+        assert "\n" not in str(error.value)
+    assert not files(tmp_path) and not list(tmp_path.iterdir())
+
+
+# -- ParaView
+
+PARAVIEW = """
+import json, sys
+from paraview.simple import PVDReader
+report = []
+for path in sys.argv[1:]:
+    reader = PVDReader(FileName=path)
+    reader.UpdatePipelineInformation()
+    frames = []
+    for t in reader.TimestepValues:
+        reader.UpdatePipeline(t)
+        counts = reader.GetDataInformation()
+        found = [*reader.CellData, *reader.PointData]
+        arrays = {array.Name: [array.GetNumberOfComponents(), *array.GetRange()] for array in found}
+        frames.append({"cells": counts.GetNumberOfCells(), "points": counts.GetNumberOfPoints(), "arrays": arrays})
+    report.append({"times": list(reader.TimestepValues), "frames": frames})
+print(json.dumps(report))
+"""
+
+
+@pytest.mark.skipif(shutil.which("pvpython") is None, reason="ParaView (pvpython) is not installed")
+def test_paraview_reads_it(tmp_path, both):
+    limit, tokens = both
+    written = write_vtk(tmp_path, limit, tokens)
+    script = tmp_path / "script.py"
+    script.write_text(PARAVIEW)
+    environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "PYTHONPATH")}
+    command = ["pvpython", "--force-offscreen-rendering", str(script), *map(str, written)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert "error" not in run.stderr.lower(), run.stderr
+    cells, points = json.loads(run.stdout.strip().splitlines()[-1])
+    assert cells["times"] == points["times"] == list(TIMES)
+    for k in range(3):
+        frame = cells["frames"][k]
+        assert frame["cells"] == limit.mesh.n_cells and frame["points"] == len(limit.mesh.vertices)
+        assert sorted(frame["arrays"]) == CELL_ARRAYS
+        assert frame["arrays"]["density"] == [1, limit.averages[k].min(), limit.averages[k].max()] and frame["arrays"]["velocity"][0] == 3
+        frame = points["frames"][k]
+        assert frame["cells"] == frame["points"] == 60 and sorted(frame["arrays"]) == ["mass", "velocity"]
+        assert frame["arrays"]["mass"] == [1, tokens.masses[k].min(), tokens.masses[k].max()] and frame["arrays"]["velocity"][0] == 3

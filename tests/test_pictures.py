@@ -1,0 +1,265 @@
+"""Pictures: what they show (labels, times, the data itself), that nothing overlaps or is blank, what is refused, no side effects."""
+
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.colors import LogNorm
+from matplotlib.image import imread
+from matplotlib.patches import StepPatch
+from matplotlib.text import Text
+
+import meanfield_pde as mf
+from meanfield_pde.export.pictures import _frame, _map_cells, _mollweide, overview, overview_figure
+from meanfield_pde.sphere import normalise
+
+TIMES = np.arange(7) * 0.5
+
+
+def run_density(mesh, attention, law, t_end=3.0):
+    return mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), t_end=t_end, save_every=0.5)
+
+
+def run_tokens(attention, law, count=150, t_end=3.0):
+    return mf.solve(mf.ParticleSystem(attention), mf.sample(law, count, 0), t_end=t_end, save_every=0.5)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    attention = mf.Attention(beta=4.0)
+    cap, arc = mf.VonMisesFisher([0.3, -0.2, 1.0], 2.0), mf.VonMisesFisher([-1.0, 0.1], 1.0)
+    return {
+        "S2 density": run_density(mf.icosahedral(2), attention, cap),
+        "S2 tokens": run_tokens(attention, cap),
+        "S1 density": run_density(mf.circle(64), attention, arc),
+        "S1 tokens": run_tokens(attention, arc),
+        "d=8 tokens": run_tokens(attention, mf.Uniform(8)),
+    }
+
+
+CASES = {
+    "S2, both": ["S2 density", "S2 tokens"],
+    "S2, density": ["S2 density"],
+    "S2, tokens": ["S2 tokens"],
+    "S1, both": ["S1 tokens", "S1 density"],
+    "S1, density": ["S1 density"],
+    "S1, tokens": ["S1 tokens"],
+    "d=8": ["d=8 tokens"],
+}
+ENERGY, ORDER = "energy $E$", "order parameter $|\\int x\\,d\\mu|$"
+
+
+def texts(figure):
+    return {text.get_text() for text in figure.findobj(Text)} - {""}
+
+
+def boxes(figure):
+    """Window boxes of every text that is drawn: titles, labels, legends and the ticks inside their axes."""
+    figure.canvas.draw()
+    ticks, hidden = {}, set()
+    for panel in figure.axes:
+        for axis in (panel.xaxis, panel.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                hidden |= {tick.label1, tick.label2}
+                if panel.axison and tick.label1.get_visible() and low <= tick.get_loc() <= high:
+                    ticks |= {tick.label1: None}
+                if panel.axison and tick.label2.get_visible() and low <= tick.get_loc() <= high:
+                    ticks |= {tick.label2: None}
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and (text not in hidden or text in ticks)]
+    return [(text.get_text(), text.get_window_extent()) for text in shown]
+
+
+def overlapping(figure):
+    drawn = boxes(figure)
+    return [(a, b) for i, (a, one) in enumerate(drawn) for b, other in drawn[i + 1 :] if one.padded(-1).overlaps(other.padded(-1))]
+
+
+# -- every kind of picture
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_file(tmp_path, runs, case):
+    """A PNG of the promised size, without temporary files, with all four sides free and every panel filled."""
+    path = tmp_path / "new" / "overview.png"
+    assert overview(path, *(runs[name] for name in CASES[case])) == path
+    assert list(path.parent.iterdir()) == [path] and path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    pixels = imread(path)[:, :, :3]
+    assert pixels.shape[1] == 1440 and pixels.shape[0] >= 900
+    for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]):
+        assert (edge == 1).all()
+    for half in (pixels[: len(pixels) // 2], pixels[len(pixels) // 2 :]):
+        for part in (half[:, :700], half[:, 740:]):
+            assert part.std() > 0.03
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_labels(runs, case):
+    names = CASES[case]
+    figure = overview_figure(*(runs[name] for name in names))
+    wanted = {"$t$ = 0", "$t$ = 1", "$t$ = 2", "$t$ = 3", "time $t$", ENERGY, ORDER}
+    if any("density" in name for name in names):
+        wanted |= {"density $\\rho$", "density (162 cells)" if "S2" in case else "density (64 cells)"}
+    if any("tokens" in name for name in names):
+        wanted |= {"tokens ($n$ = 150)"}
+    if "S1" in case:
+        wanted |= {"angle $\\theta$ (rad)", "density $\\rho$ (1/rad)", "$\\pi$", "$\\pi/2$"}
+    if "d=8" in case:
+        wanted |= {"share of pairs", "inner product $\\langle x_i, x_j\\rangle$ of two tokens"}
+    assert wanted <= texts(figure)
+    assert all(panel.has_data() for panel in figure.axes)
+    assert not overlapping(figure)
+
+
+def test_overlap_is_seen(runs):
+    """The control of the check above: a title moved onto its neighbour's is found."""
+    figure = overview_figure(runs["S2 density"])
+    figure.canvas.draw()
+    figure.axes[0].set_title("a title that is far too long for the map below it, and ends on the next map")
+    assert overlapping(figure)
+
+
+# -- what is drawn is the data
+
+
+def test_maps_show_the_density_at_their_times(runs):
+    solution = runs["S2 density"]
+    figure = overview_figure(solution, runs["S2 tokens"], times=[0.5, 1.1, 2.9])
+    maps = [panel for panel in figure.axes if panel.images]
+    assert [panel.get_title() for panel in maps] == ["$t$ = 0.5", "$t$ = 1", "$t$ = 3"]
+    for panel, k in zip(maps, (1, 2, 6), strict=True):
+        drawn = np.ma.masked_invalid(panel.images[0].get_array()).compressed()
+        assert set(np.unique(drawn)) == set(np.unique(solution.averages[k]))
+        assert len(panel.collections[0].get_offsets()) == 150
+        assert panel.images[0].norm is maps[0].images[0].norm
+    norm = maps[0].images[0].norm
+    assert isinstance(norm, LogNorm) and norm.vmax == solution.averages[[1, 2, 6]].max() and norm.vmax / norm.vmin <= 1.0001e4
+
+
+def test_map_puts_every_cell_in_its_place(runs):
+    """Each cell's centre falls on a pixel of that cell, and a cell has its share of the pixels: the map is equal-area."""
+    solution = runs["S2 density"]
+    mesh = solution.mesh
+    for centre in ([1.0, 0, 0], [0, 0, -1.0], normalise(np.array([0.3, -0.5, 0.2]))):
+        frame = _frame(np.asarray(centre))
+        assert np.abs(frame @ frame.T - np.eye(3)).max() <= 1e-15 and abs(np.linalg.det(frame) - 1) <= 1e-15
+        cells = _map_cells(solution, frame)
+        x, y = _mollweide(mesh.centers @ frame.T)
+        scale = cells.shape[1] / 4
+        column, row = (np.minimum(((z + size) * scale).astype(int), 2 * size * int(scale) - 1) for z, size in ((x, 2), (y, 1)))
+        edge = (np.abs(x / 2) ** 2 + y**2) > 0.995
+        assert (cells[row, column] == np.arange(mesh.n_cells))[~edge].all() and edge.sum() < 20
+        shares = np.bincount(cells[cells >= 0], minlength=mesh.n_cells) / (cells >= 0).sum()
+        assert np.abs(shares / (mesh.areas / mesh.areas.sum()) - 1).max() <= 0.03
+
+
+def test_curves_are_those_of_the_runs(runs):
+    solutions = runs["S1 density"], runs["S1 tokens"]
+    figure = overview_figure(*solutions)
+    panels = {panel.get_ylabel(): panel for panel in figure.axes}
+    for line, solution in zip(panels[ORDER].lines, solutions, strict=False):
+        assert (line.get_xdata() == solution.times).all()
+        assert (line.get_ydata() == [mf.order_parameter(solution.measure(k)) for k in range(7)]).all()
+    for line, solution in zip(panels[ENERGY].lines, solutions, strict=False):
+        assert (line.get_xdata()[1:] == solution.history.t).all() and (line.get_ydata()[1:] == solution.history.energy).all()
+        assert line.get_xdata()[0] == 0 and line.get_ydata()[0] == mf.energy(solution.attention, solution.measure(0))
+    curve = panels["density $\\rho$ (1/rad)"].lines[0]
+    angles, values = curve.get_data()
+    assert (np.diff(angles) > 0).all() and angles[0] <= 0 < 2 * np.pi <= angles[-1]  # the mass lies about pi
+    nearest = (np.stack([np.cos(angles), np.sin(angles)], axis=1) @ solutions[0].mesh.centers.T).argmax(axis=1)
+    assert (values == solutions[0].averages[0][nearest]).all()
+
+
+def test_histograms_hold_all_mass(runs):
+    masses = np.linspace(1, 2, 150)
+    weighted = replace(runs["S1 tokens"], masses=np.tile(masses / masses.sum(), (7, 1)))
+    for solution in (runs["S1 tokens"], weighted):
+        patches = [patch for patch in overview_figure(solution).axes[0].patches if isinstance(patch, StepPatch)]
+        assert len(patches) == 4
+        for patch in patches:
+            values, edges, _ = patch.get_data()
+            assert abs(values @ np.diff(edges) - 1) <= 1e-12
+    for patch in overview_figure(runs["d=8 tokens"]).axes[0].patches:
+        assert abs(patch.get_data().values.sum() - 1) <= 1e-12
+
+
+# -- scales, odd runs
+
+
+def test_energies_beyond_floats_are_logarithms():
+    law = mf.VonMisesFisher([1.0, 0.0], 1.0)
+    figure = overview_figure(run_tokens(mf.Attention(beta=900.0), law, 10, 1.0), times=[1.0])
+    assert "log energy, $\\log E$" in texts(figure) and ENERGY not in texts(figure)
+
+
+def test_uniform_density_has_a_linear_scale_and_flat_curves(runs):
+    mesh = mf.icosahedral(1)
+    averages = np.full(mesh.n_cells, 1 / (4 * np.pi))
+    solution = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(1.0)), averages, t_end=0.1)
+    figure = overview_figure(solution)
+    norm = figure.axes[0].images[0].norm
+    assert not isinstance(norm, LogNorm) and norm.vmin < 1 / (4 * np.pi) < norm.vmax
+    panels = {panel.get_ylabel(): panel for panel in figure.axes}
+    assert np.ptp(panels[ENERGY].get_ylim()) >= 1e-3 * mf.energy(solution.attention, solution.measure(0))
+    assert panels[ORDER].get_ylim()[1] >= 1e-3
+    assert not overlapping(figure)
+
+
+def test_empty_cells_and_times_apart(runs):
+    """Cells without mass get the lowest colour; a run that stopped early limits the times; outputs apart are told."""
+    density, tokens = runs["S2 density"], runs["S2 tokens"]
+    masses = np.array(density.masses)
+    masses[:, :40] = 0
+    short = replace(tokens, times=tokens.times[:4] * 0.9, positions=tokens.positions[:4], masses=tokens.masses[:4])
+    figure = overview_figure(replace(density, masses=masses), short)
+    assert [panel.get_title() for panel in figure.axes if panel.images] == ["$t$ = 0", "$t$ = 0.5 (tokens 0.45)", "$t$ = 1 (tokens 0.9)"]
+    assert np.nanmin(figure.axes[0].images[0].get_array()) == 0
+    assert not overlapping(figure)
+
+
+def test_a_model_without_energy_and_a_run_without_steps(runs):
+    class Swirl:
+        def velocity(self, points, measure, t=0.0):
+            return np.cross([0.0, 0.0, 1.0], points)
+
+    for solution in (run_tokens(Swirl(), mf.Uniform(3), 20, 0.5), replace(runs["S1 density"], history=runs["S1 density"].history[:0])):
+        figure = overview_figure(solution)
+        assert ORDER in texts(figure) and ENERGY not in texts(figure) and all(panel.has_data() for panel in figure.axes)
+    one = replace(runs["S1 density"], times=TIMES[:1], masses=runs["S1 density"].masses[:1], history=runs["S1 density"].history[:0])
+    assert len(overview_figure(one).axes) == 2
+
+
+def test_pdf_and_no_side_effects(tmp_path, runs):
+    before = dict(matplotlib.rcParams)
+    overview(tmp_path / "a.pdf", runs["S2 density"], runs["S2 tokens"], times=[1])
+    assert (tmp_path / "a.pdf").read_bytes()[:5] == b"%PDF-" and (tmp_path / "a.pdf").stat().st_size < 300_000
+    assert dict(matplotlib.rcParams) == before and not Gcf.figs
+
+
+# -- refused
+
+
+def test_bad_input(tmp_path, runs):
+    density, tokens, far = runs["S2 density"], runs["S2 tokens"], runs["S1 tokens"]
+    lonely = run_tokens(mf.Attention(1.0), mf.Uniform(5), 1, 0.5)
+    later = replace(tokens, times=tokens.times + 10)
+    for name, solutions, times, sentence in (
+        ("a.svg", (density,), None, r"path is '.*a\.svg', wanted a name that ends in \.png or \.pdf"),
+        ("a.png", (), None, "solutions is empty, wanted a density, tokens or both"),
+        ("a.png", (density, 3), None, r"solutions\[1\] is a int, wanted a Solution"),
+        ("a.png", (density, tokens, density), None, r"solutions\[2\] is a second run of kind 'density'"),
+        ("a.png", (density, far), None, "solutions lie in dimensions 3 and 2, wanted one sphere"),
+        ("a.png", (lonely,), None, r"solutions\[0\] has 1 token in dimension 5, wanted at least 2"),
+        ("a.png", (density, later), None, "one run begins at t = 10 and the other ends at 3"),
+        ("a.png", (density,), [0, 4], r"times\[1\] is 4, wanted a time in \[0, 3\]"),
+        ("a.png", (density,), [1, 0.5], r"times\[1\] is 0.5 after 1, wanted increasing times"),
+        ("a.png", (density,), [], "times has 0 entries, wanted 1 to 4"),
+        ("a.png", (density,), [0, 1, 2, 2.5, 3], "times has 5 entries, wanted 1 to 4"),
+        ("a.png", (density,), 1.0, r"times has shape \(\), wanted \(n_times,\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence) as error:
+            overview(tmp_path / "out" / name, *solutions, times=times)
+        assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
