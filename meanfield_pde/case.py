@@ -1,0 +1,178 @@
+"""A case: one TOML file that says what to run. A key is a constructor argument, an unknown key is an error that names the known ones.
+
+Data in: a TOML file. Data out: `Case`, whose parts are the same objects a script would build; nothing is run and no file is made here.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meanfield_pde import inputs
+from meanfield_pde.attention.model import Attention
+from meanfield_pde.density import MeanFieldPDE
+from meanfield_pde.initial import Law, Mixture, Moebius, PerturbedUniform, Smoothed, Uniform, VonMisesFisher, sample
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.circle import circle
+from meanfield_pde.mesh.cubed_sphere import cubed_sphere
+from meanfield_pde.mesh.files import read_mesh
+from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.particles import ParticleSystem
+from meanfield_pde.projection import bin_tokens, project
+from meanfield_pde.solve import output_times
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stepping import Adaptive, Stepper, resolve_stepper
+from meanfield_pde.token_files import read_tokens
+
+MESHES: dict[str, Callable[..., SphereMesh]] = {"circle": circle, "icosahedral": icosahedral, "cubed_sphere": cubed_sphere}
+LAWS: dict[str, Callable[..., Law]] = {
+    "uniform": Uniform,
+    "von_mises_fisher": VonMisesFisher,
+    "mixture": Mixture,
+    "moebius": Moebius,
+    "perturbed_uniform": PerturbedUniform,
+}
+TABLES = ("t_end", "save_every", "save_at", "mesh", "attention", "start", "particles", "solver")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One system with its start and its method: arguments of `solve`."""
+
+    system: MeanFieldPDE | ParticleSystem
+    start: FloatArray | Measure
+    stepper: Stepper
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a case file asks for. source: the file's tables as plain values. times: output times (n_t,), the last one is the end of
+    the run. limit, tokens: the density run and the particle run, None if not asked for."""
+
+    source: dict[str, Any]
+    t_end: float
+    times: FloatArray
+    limit: Run | None
+    tokens: Run | None
+
+
+def read_case(path: str | Path) -> Case:
+    """The case in a TOML file; file names in it are relative to its folder. Raises FileNotFoundError, or ValueError naming the key."""
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"no case file {file}")
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not TOML: {error}") from None
+    return make_case(tables, file.parent)
+
+
+def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
+    """The case in nested plain values, as `tomllib` gives them."""
+    inputs.known_keys("case", tables, TABLES)
+    for name in ("t_end", "start"):
+        if name not in tables:
+            raise ValueError(f"case: {name} is missing")
+    for name in ("mesh", "attention", "start", "particles", "solver"):
+        if not isinstance(tables.get(name, {}), Mapping):
+            raise ValueError(f"case: {name} is {tables[name]!r}, wanted a table [{name}]")
+    if "mesh" not in tables and "particles" not in tables:
+        raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
+    t_end = inputs.number("t_end", tables["t_end"], above=0.0)
+    times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
+    attention = _call("attention", Attention, tables.get("attention", {}))
+    start = _start(tables["start"], folder)
+    limit = _limit(tables, attention, start, folder) if "mesh" in tables else None
+    tokens = _tokens(tables["particles"], attention, start) if "particles" in tables else None
+    return Case(dict(tables), t_end, times, limit, tokens)
+
+
+def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", folder: Path) -> Run:
+    mesh = _mesh(tables["mesh"], folder)
+    solver = dict(tables.get("solver", {}))
+    inputs.known_keys("solver", solver, ("order", "stepper", "cfl"))
+    system = MeanFieldPDE(mesh, attention, order=solver.pop("order", 2))
+    stepper = resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
+    return Run(system, start.averages(mesh), stepper)
+
+
+def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start") -> Run:
+    inputs.known_keys("particles", table, ("count", "seed", "rtol", "atol"))
+    stepper = Adaptive(**{key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table})
+    system = ParticleSystem(attention)
+    tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
+    return Run(system, system.begin(tokens), stepper)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A law, or tokens of one's own that are binned or smoothed onto the mesh."""
+
+    law: Law | None = None
+    own_tokens: Measure | None = None
+    bandwidth: float | None = None
+
+    def averages(self, mesh: SphereMesh) -> FloatArray:
+        if self.law is not None:
+            return project(mesh, self.law)
+        assert self.own_tokens is not None, "a start is a law or tokens"
+        if self.bandwidth is None:
+            return bin_tokens(mesh, self.own_tokens)
+        return project(mesh, Smoothed(self.own_tokens, self.bandwidth))
+
+    def tokens(self, table: Mapping[str, Any]) -> FloatArray | Measure:
+        if self.own_tokens is not None:
+            if table:
+                raise ValueError(f"particles.{next(iter(table))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
+            return self.own_tokens
+        assert self.law is not None, "a start is a law or tokens"
+        for key in ("count", "seed"):
+            if key not in table:
+                raise ValueError(f"particles: {key} is missing")
+        return sample(self.law, **table)
+
+
+def _start(table: Mapping[str, Any], folder: Path) -> _Start:
+    if table.get("kind") != "tokens":
+        return _Start(law=_law("start", table))
+    inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
+    if "file" not in table:
+        raise ValueError("start: file is missing")
+    options = {key: table[key] for key in ("weighted", "normalise") if key in table}
+    measure = read_tokens(folder / str(table["file"]), **options)
+    bandwidth = inputs.number("start.bandwidth", table["bandwidth"], above=0.0) if "bandwidth" in table else None
+    return _Start(own_tokens=measure, bandwidth=bandwidth)
+
+
+def _law(where: str, table: Mapping[str, Any]) -> Law:
+    arguments = dict(table)
+    kind = inputs.choice(f"{where}.kind", arguments.pop("kind", None), [*LAWS, "tokens"] if where == "start" else LAWS)
+    if kind == "mixture":
+        arguments["laws"] = [_law(f"{where}.laws[{i}]", part) for i, part in enumerate(arguments.get("laws", ()))]
+    return _call(where, LAWS[kind], arguments)
+
+
+def _mesh(table: Mapping[str, Any], folder: Path) -> SphereMesh:
+    if "file" in table:
+        inputs.known_keys("mesh", table, ("file",))
+        return read_mesh(folder / str(table["file"]))
+    arguments = dict(table)
+    kind = inputs.choice("mesh.kind", arguments.pop("kind", None), MESHES)
+    return _call("mesh", MESHES[kind], arguments)
+
+
+def _call(where: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """The constructor called with a table's keys, which must be its arguments."""
+    parameters = inspect.signature(constructor).parameters
+    inputs.known_keys(where, arguments, parameters)
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in arguments:
+            raise ValueError(f"{where}: {name} is missing")
+    try:
+        return constructor(**arguments)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None

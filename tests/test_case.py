@@ -1,0 +1,119 @@
+"""Case files: keys are constructor arguments, everything else is refused with one sentence before anything runs."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import meanfield_pde as mf
+from meanfield_pde.case import make_case, read_case
+
+GOOD = {
+    "t_end": 1.0,
+    "save_every": 0.25,
+    "mesh": {"kind": "icosahedral", "level": 1},
+    "attention": {"beta": 4.0},
+    "start": {"kind": "von_mises_fisher", "mean": [0, 0, 1], "kappa": 2.0},
+    "particles": {"count": 10, "seed": 3},
+}
+
+
+def changed(**tables):
+    case = copy.deepcopy(GOOD)
+    for name, table in tables.items():
+        case[name] = case[name] | table if isinstance(table, dict) and name in case else table
+    return case
+
+
+def test_a_case_builds_what_a_script_builds():
+    case = make_case(GOOD)
+    law = mf.VonMisesFisher((0, 0, 1), 2.0)
+    mesh = mf.icosahedral(1)
+    assert case.times.tolist() == [0, 0.25, 0.5, 0.75, 1.0]
+    assert case.limit.system == mf.MeanFieldPDE(mesh, mf.Attention(4.0))
+    assert np.array_equal(case.limit.start, mf.project(mesh, law))
+    assert np.array_equal(case.tokens.start.points, mf.sample(law, 10, seed=3)) or np.allclose(
+        case.tokens.start.points, mf.sample(law, 10, seed=3), rtol=1e-15
+    )
+
+
+def test_every_start_kind(tmp_path):
+    parts = [{"kind": "uniform", "d": 3}, {"kind": "moebius", "w": [0.1, 0.2, 0.3]}]
+    starts = [
+        *parts,
+        {"kind": "mixture", "laws": parts, "weights": [0.25, 0.75]},
+        {"kind": "perturbed_uniform", "d": 3, "modes": [[2, 0.1, [0, 0, 1]]], "noise": 0.01, "seed": 4},
+    ]
+    for start in starts:
+        case = make_case({**GOOD, "start": start})
+        assert (case.limit.start * case.limit.system.mesh.areas).sum() == pytest.approx(1, abs=1e-14)
+        assert len(case.tokens.start) == 10
+
+
+def test_tokens_of_ones_own_start_both_runs(tmp_path):
+    points = mf.sample(mf.Uniform(3), 7, seed=0)
+    np.save(tmp_path / "mine.npy", points)
+    start = {"kind": "tokens", "file": "mine.npy"}
+    case = make_case({**GOOD, "start": start, "particles": {}}, tmp_path)
+    assert np.array_equal(case.limit.start, mf.bin_tokens(mf.icosahedral(1), points))
+    assert np.allclose(case.tokens.start.points, points, rtol=1e-15)
+    smooth = make_case({**GOOD, "start": start | {"bandwidth": 0.4}, "particles": {}}, tmp_path)
+    assert np.array_equal(smooth.limit.start, mf.project(mf.icosahedral(1), mf.Smoothed(points, 0.4)))
+    with pytest.raises(ValueError, match=r"particles.count is given beside start.kind = 'tokens'"):
+        make_case({**GOOD, "start": start}, tmp_path)
+
+
+def test_a_mesh_file_is_relative_to_the_case(tmp_path):
+    mf.write_mesh(tmp_path / "mine.vtu", mf.cubed_sphere(3))
+    case = make_case({**GOOD, "mesh": {"file": "mine.vtu"}}, tmp_path)
+    assert case.limit.system.mesh.n_cells == 54
+
+
+def test_either_run_alone():
+    assert make_case({key: GOOD[key] for key in GOOD if key != "particles"}).tokens is None
+    assert make_case({key: GOOD[key] for key in GOOD if key != "mesh"}).limit is None
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (changed(tend=1.0), "case: unknown key 'tend' .did you mean 't_end'..; known: attention, mesh"),
+        (changed(attention={"betta": 1.0}), "attention: unknown key 'betta' .did you mean 'beta'..; known: beta, key, normalised"),
+        (changed(mesh={"kind": "torus"}), "mesh.kind is 'torus', wanted 'circle' or"),
+        (changed(mesh={"level": -1}), "mesh: level is -1"),
+        (changed(mesh={"levels": 1}), "mesh: unknown key 'levels'"),
+        (changed(mesh=3), "case: mesh is 3, wanted a table"),
+        (changed(start={"kind": "gauss"}), "start.kind is 'gauss'"),
+        (changed(start={"kappa": -1.0}), "start: kappa is -1"),
+        (changed(start={"kappa": "big"}), "start: kappa is 'big', wanted a number"),
+        (changed(start={"mean": [0, 0]}), "start: mean has 2 coordinates and length 0"),
+        (changed(start={"mean": [0, 1]}), r"law lives in R\^2, wanted R\^3"),
+        (changed(attention={"beta": -1}), "attention: beta is -1"),
+        (changed(attention={"value": [[1, 0], [0, 1]]}), "wanted 3 x 3 like the mesh"),
+        (changed(t_end=0), "t_end is 0, wanted a number > 0"),
+        (changed(save_at=[0.5]), "save_every and save_at are both given"),
+        (changed(particles={"count": 0}), "count is 0, wanted an integer at least 1"),
+        (changed(particles={"number": 10}), "particles: unknown key 'number'"),
+        (changed(solver={"order": 3}), "order is 3"),
+        (changed(solver={"stepper": "rk4"}), "stepper is 'rk4'"),
+        (changed(solver={"stepper": "dop853"}), "keeps no mass positive"),
+        (changed(solver={"speed": 1}), "solver: unknown key 'speed'"),
+        ({key: GOOD[key] for key in GOOD if key != "start"}, "case: start is missing"),
+        ({key: GOOD[key] for key in GOOD if key != "t_end"}, "case: t_end is missing"),
+        ({key: GOOD[key] for key in GOOD if key not in ("mesh", "particles")}, "mesh and particles are both missing"),
+        (changed(particles={"count": 5, "seed": -1}), "seed is -1"),
+        ({**GOOD, "particles": {"count": 5}}, "particles: seed is missing"),
+        ({**GOOD, "mesh": {"kind": "icosahedral"}}, "mesh: level is missing"),
+    ],
+)
+def test_bad_cases(case, message):
+    with pytest.raises(ValueError, match=message):
+        make_case(case)
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no case file"):
+        read_case(tmp_path / "missing.toml")
+    (tmp_path / "case.toml").write_text("t_end = ")
+    with pytest.raises(ValueError, match="is not TOML"):
+        read_case(tmp_path / "case.toml")

@@ -1,0 +1,180 @@
+"""The command line, as a user runs it: files, tables, one-line errors, exit codes."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import meanfield_pde as mf
+from meanfield_pde.cli import main
+
+CASE = """
+t_end = 0.4
+save_every = 0.1
+[mesh]
+kind = "icosahedral"
+level = 1
+[attention]
+beta = 4.0
+[start]
+kind = "von_mises_fisher"
+mean = [0, 0, 1]
+kappa = 2.0
+[particles]
+count = 30
+seed = 5
+"""
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def meanfield(capsys, monkeypatch):
+    """The command, called in this process in a given folder."""
+
+    def call(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        return Result(end.value.code, *capsys.readouterr())
+
+    return call
+
+
+def in_a_process(*arguments, cwd):
+    """The command in a process of its own; warnings are errors there too."""
+    command = [sys.executable, "-W", "error", "-c", "from meanfield_pde.cli import main; main()", *map(str, arguments)]
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return Result(ended.returncode, ended.stdout, ended.stderr)
+
+
+def one_line(result, code, *words):
+    assert result.code == code, result.err
+    assert result.err.count("\n") == 1 and result.err.startswith("meanfield-pde: ")
+    for word in words:
+        assert word in result.err
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "case.toml").write_text(CASE)
+    return folder, in_a_process("run", "case.toml", "--out", "out", cwd=folder)
+
+
+def test_run_writes_everything(done):
+    folder, result = done
+    assert result.code == 0, result.err
+    assert result.err == ""
+    names = {path.name for path in (folder / "out").iterdir()}
+    assert {"limit.npz", "tokens.npz", "limit.pvd", "tokens.pvd", "summary.csv", "overview.png"} <= names
+    assert "energy density" in result.out and "order tokens" in result.out and "W1" in result.out
+    assert "mass 1" in result.out
+
+
+def test_the_results_are_those_of_a_script(done):
+    folder, _ = done
+    limit, tokens = mf.load(folder / "out/limit.npz"), mf.load(folder / "out/tokens.npz")
+    law, attention = mf.VonMisesFisher((0, 0, 1), 2.0), mf.Attention(4.0)
+    mesh = mf.icosahedral(1)
+    scripted = mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), 0.4, save_every=0.1)
+    assert np.array_equal(limit.masses, scripted.masses)
+    assert tokens.record["case"]["particles"] == {"count": 30, "seed": 5}
+    again = mf.solve(mf.ParticleSystem(attention), mf.sample(law, 30, seed=5), 0.4, save_every=0.1)
+    assert np.array_equal(tokens.tokens, again.tokens)
+
+
+def test_a_second_run_keeps_the_first(done, meanfield):
+    folder, _ = done
+    before = (folder / "out/limit.npz").read_bytes()
+    one_line(meanfield("run", "case.toml", "--out", "out", cwd=folder), 2, "already holds", "--overwrite")
+    assert (folder / "out/limit.npz").read_bytes() == before
+    assert meanfield("run", "case.toml", "--out", "out", "--overwrite", cwd=folder).code == 0
+
+
+def test_compare_info_export_plot(done, meanfield):
+    folder, ran = done
+    compared = meanfield("compare", "out", cwd=folder)
+    assert compared.code == 0 and compared.out.strip() in ran.out
+    assert "tokens: done" in meanfield("info", "out", cwd=folder).out
+    assert "density: done" in meanfield("info", "out/limit.npz", cwd=folder).out
+    (folder / "out/limit.pvd").unlink()
+    assert meanfield("export", "out", cwd=folder).code == 0
+    assert (folder / "out/limit.pvd").exists()
+    assert meanfield("plot", "out", "-o", "picture.png", cwd=folder).code == 0
+    assert (folder / "picture.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cells"),
+    [
+        (("circle", "--n", "12"), 12),
+        (("icosahedral", "--level", "1"), 42),
+        (("icosahedral", "--level", "1", "--cells", "triangles"), 80),
+        (("cubed-sphere", "--n", "3"), 54),
+    ],
+)
+def test_mesh(arguments, cells, tmp_path, meanfield):
+    result = meanfield("mesh", *arguments, "-o", "mesh.vtu", cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert mf.read_mesh(tmp_path / "mesh.vtu").n_cells == cells
+    assert f"{cells} cells" in meanfield("info", "mesh.vtu", cwd=tmp_path).out
+
+
+def test_mesh_of_points(tmp_path, meanfield):
+    np.savetxt(tmp_path / "points.csv", mf.sample(mf.Uniform(3), 20, seed=0), delimiter=",")
+    assert meanfield("mesh", "voronoi", "--points", "points.csv", "-o", "mesh.vtu", cwd=tmp_path).code == 0
+    assert mf.read_mesh(tmp_path / "mesh.vtu").n_cells == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CASE.replace("beta", "betta"), ("unknown key 'betta'", "did you mean 'beta'")),
+        (CASE.replace("level = 1", "level = 1.5"), ("level is 1.5", "integer")),
+        (CASE.replace("t_end = 0.4", "t_end = -1"), ("t_end is -1",)),
+        ("t_end = ", ("not TOML",)),
+    ],
+)
+def test_bad_cases_make_no_file(text, words, tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(text)
+    one_line(meanfield("run", "case.toml", "--out", "out", cwd=tmp_path), 2, *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["case.toml"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "missing.toml", "--out", "out"),
+        ("run",),
+        ("walk",),
+        ("compare", "nowhere"),
+        ("info", "nowhere.vtu"),
+        ("mesh", "circle", "--n", "2", "-o", "m.vtu"),
+    ],
+)
+def test_bad_commands(arguments, tmp_path, meanfield):
+    one_line(meanfield(*arguments, cwd=tmp_path), 2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_solve_is_saved(tmp_path, meanfield):
+    """cfl 1.5 drains cells below zero: exit 3, and what was reached can be loaded."""
+    text = CASE.replace("t_end = 0.4", "t_end = 40.0") + '[solver]\norder = 1\nstepper = "euler"\ncfl = 1.5\n'
+    (tmp_path / "case.toml").write_text(text.replace("save_every = 0.1", "save_every = 2.0"))
+    one_line(meanfield("run", "case.toml", "--out", "out", cwd=tmp_path), 3, "the mass of cell", "wanted >= 0")
+    reached = mf.load(tmp_path / "out/limit.npz")
+    assert reached.status.startswith("failed: the mass of cell")
+    assert reached.masses.min() >= 0
+
+
+def test_errors_of_a_process_are_one_line_too(tmp_path):
+    one_line(in_a_process("run", "missing.toml", "--out", "out", cwd=tmp_path), 2, "no case file missing.toml")

@@ -1,0 +1,74 @@
+"""The structure of the package: imports point one way, heavy libraries load only when called, the public list is complete."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meanfield_pde as mf
+
+PACKAGE = Path(mf.__file__).parent
+ROWS = (
+    "sphere scaled records inputs bessel threads",
+    "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate mesh.vtk_xml mesh.files",
+    "quadrature measure initial projection token_files",
+    "attention.direct attention.model",
+    "transport.stencil transport.reconstruction transport.flux",
+    "system density particles stepping progress solution solve results",
+    "exact diagnostics distances comparison",
+    "export.vtk export.pictures",
+    "case cli",
+)
+ORDER = [name for row in ROWS for name in row.split()]
+"""A module may import only modules before it: the list reads as the method."""
+
+
+def modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if not name.endswith("__init__"):
+            yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("meanfield_pde"):
+            parent = node.module.removeprefix("meanfield_pde").lstrip(".")
+            for alias in node.names:
+                full = f"{parent}.{alias.name}".lstrip(".")
+                yield full if full in ORDER else parent
+
+
+def wrong_way(name, tree):
+    return [other for other in imported(tree) if ORDER.index(other) >= ORDER.index(name)]
+
+
+def test_every_module_has_its_place():
+    assert sorted(name for name, _ in modules()) == sorted(ORDER)
+
+
+@pytest.mark.parametrize(("name", "tree"), list(modules()))
+def test_imports_point_one_way(name, tree):
+    assert wrong_way(name, tree) == []
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)]
+    assert ast.get_docstring(tree)
+
+
+def test_an_import_against_the_order_is_seen():
+    """The control: the mesh must not know the solver."""
+    assert wrong_way("mesh.record", ast.parse("from meanfield_pde.solve import solve")) == ["solve"]
+
+
+def test_heavy_libraries_load_only_when_called():
+    script = "import sys, meanfield_pde; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    heavy = {"pyvista", "vtk", "vtkmodules", "matplotlib", "ot", "rich", "cyclopts"}
+    assert not heavy & set(ast.literal_eval(loaded))
+    assert "numba" in loaded
+
+
+@pytest.mark.parametrize("name", mf.__all__)
+def test_public_names_are_documented(name):
+    assert len((getattr(mf, name).__doc__ or "").strip()) > 10
