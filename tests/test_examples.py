@@ -1,0 +1,79 @@
+"""Every example runs as it stands, one number of each is pinned, and the README shows the same code."""
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import meanfield_pde as mf
+from meanfield_pde.case import read_case
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+def run(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scope = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return scope, capsys.readouterr().out
+
+
+def test_one_cluster(tmp_path, monkeypatch, capsys):
+    scope, printed = run("one_cluster", tmp_path, monkeypatch, capsys)
+    assert mf.order_parameter(scope["limit"].measure(-1)) == pytest.approx(PINNED["one_cluster"], abs=1e-6)
+    assert "order density" in printed
+    assert (tmp_path / "out/one_cluster/limit.pvd").exists() and (tmp_path / "out/one_cluster/tokens.pvd").exists()
+
+
+def test_readme_shows_the_example():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    example = (EXAMPLES / "one_cluster.py").read_text()
+    lines = [line for line in blocks[0].splitlines() if line.strip() and line != "import numpy as np"]
+    assert all(line in example for line in lines)
+
+
+def test_readme_case_is_valid(tmp_path):
+    (tmp_path / "case.toml").write_text(re.search(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)[1])
+    case = read_case(tmp_path / "case.toml")
+    assert case.limit.system.mesh.n_cells == 2562 and len(case.tokens.start) == 1000
+
+
+def test_metastable(tmp_path, monkeypatch, capsys):
+    scope, printed = run("metastable", tmp_path, monkeypatch, capsys)
+    assert len(scope["clusters"]) == 3
+    assert scope["measured"] == pytest.approx(0.6827, rel=2e-3)
+    assert "clusters: 3" in printed
+
+
+def test_usa_against_sa(tmp_path, monkeypatch, capsys):
+    scope, _ = run("usa_against_sa", tmp_path, monkeypatch, capsys)
+    assert mf.order_parameter(scope["runs"]["USA"].measure(-1)) == pytest.approx(PINNED["usa_against_sa"], abs=1e-6)
+    assert mf.order_parameter(scope["runs"]["SA"].measure(-1)) == pytest.approx(0.890485, abs=1e-6)
+
+
+def test_general_value(tmp_path, monkeypatch, capsys):
+    scope, _ = run("general_value", tmp_path, monkeypatch, capsys)
+    assert scope["moments"][0] == pytest.approx(PINNED["general_value"], abs=1e-6)
+    assert scope["moments"][1] == pytest.approx(scope["moments"][0], abs=0.015)
+    assert scope["limit"].record["face velocity"] == "midpoint"
+
+
+def test_three_clusters():
+    case = read_case(EXAMPLES / "three_clusters.toml")
+    limit = mf.solve(case.limit.system, case.limit.start, case.t_end, save_at=case.times, stepper=case.limit.stepper)
+    clusters = mf.clusters(limit.measure(-1), angle=0.1, floor=1e-3)
+    assert len(clusters) == 3
+    assert [mass for mass, _ in clusters] == pytest.approx(PINNED["three_clusters"], abs=1e-6)
+    angles = np.arctan2(limit.mesh.centers[:, 1], limit.mesh.centers[:, 0])
+    modes = 1 + 0.3 * np.cos(angles - 0.3) + 0.25 * np.cos(2 * angles + 1) + 0.3 * np.cos(3 * angles - 0.7) + 0.1 * np.sin(4 * angles)
+    assert np.abs(limit.averages[0] - modes / (2 * np.pi)).max() <= 1e-4
+
+
+PINNED = {
+    "one_cluster": 0.998472,
+    "usa_against_sa": 0.966874,
+    "general_value": 0.932038,
+    "three_clusters": [0.413419, 0.339119, 0.246888],
+}
