@@ -14,7 +14,7 @@ ROWS = (
     "sphere scaled records inputs bessel threads",
     "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate mesh.vtk_xml mesh.files",
     "quadrature measure initial projection token_files",
-    "attention.direct attention.model",
+    "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux",
     "system density particles stepping progress solution solve results",
     "exact diagnostics distances comparison",

@@ -22,9 +22,6 @@ def log_partition(queries: FloatArray, measure: Measure) -> FloatArray:
     """log(Z(z) / M), (m,)."""
     points, masses = _sources(measure)
     logs = np.empty(len(queries))
-    if not queries.any():
-        logs[:] = 0.0
-        return logs
     over_rows(_log_partition, len(queries), np.ascontiguousarray(queries), points, masses, masses.sum(), logs)
     return logs
 
@@ -33,9 +30,6 @@ def log_partition_and_mean(queries: FloatArray, measure: Measure) -> tuple[Float
     """log(Z(z) / M), (m,), and the attention-weighted mean of y, (m, d)."""
     points, masses = _sources(measure)
     logs, means = np.empty(len(queries)), np.empty(queries.shape)
-    if not queries.any():
-        logs[:], means[:] = 0.0, np.einsum("i,ij->j", masses, points) / masses.sum()
-        return logs, means
     over_rows(_log_partition_and_mean, len(queries), np.ascontiguousarray(queries), points, masses, masses.sum(), logs, means)
     return logs, means
 

@@ -9,19 +9,20 @@ a potential (m,): c log(Z/M)/beta for SA, c (Z - M)/beta for USA, M the total ma
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
-from meanfield_pde.attention import direct
+from meanfield_pde.attention.integrals import Integrals, Method, resolve_method
+from meanfield_pde.attention.queries import queries
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import equal, frozen
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, tangent
 
-METHODS = ("auto", "direct")
 LARGEST_LOG = float(np.log(np.finfo(np.float64).max))
 PROPORTIONAL = 1e-14
 """V counts as c B^T if they differ by less than this, relative to the size of V."""
@@ -31,8 +32,13 @@ PROPORTIONAL = 1e-14
 class Attention:
     """Self-attention with inverse temperature beta >= 0 (dimensionless) and matrices (d, d), None for the identity.
 
-    normalised=True is SA, False is USA. Raises ValueError for a negative or non-finite beta, matrices that are not square or not
-    finite, or matrices of different sizes.
+    normalised=True is SA, False is USA. log_scale: USA only, its velocity is divided by e^log_scale, that is, time runs in units of
+    e^-log_scale; at large beta, where USA exceeds double precision, log_scale = beta makes the kernel at most 1.
+    Raises ValueError for a negative or non-finite beta, matrices that are not square or not finite, matrices of different sizes, or a
+    log_scale for SA.
+
+    Methods take method= "auto", "direct", "spectral" or an object of `attention.integrals`; weights= (m,), the mass at each point, if only
+    mass times velocity needs to be accurate; and work=, a counter that is told how many points were answered by "sums" and "transforms".
     """
 
     beta: float
@@ -40,6 +46,7 @@ class Attention:
     key: FloatArray | None
     value: FloatArray | None
     normalised: bool
+    log_scale: float
     _bilinear: FloatArray | None = field(repr=False)
 
     def __init__(
@@ -49,16 +56,21 @@ class Attention:
         key: ArrayLike | None = None,
         value: ArrayLike | None = None,
         normalised: bool = True,
+        log_scale: float = 0.0,
     ) -> None:
         if not isinstance(normalised, (bool, np.bool_)):
             raise ValueError(f"normalised is {normalised!r}, wanted True (SA) or False (USA)")
+        scale = inputs.number("log_scale", log_scale)
+        if scale and normalised:
+            raise ValueError(f"log_scale is {scale:g} with normalised=True, wanted 0: only USA is scaled")
         matrices = {name: _square(name, matrix) for name, matrix in (("query", query), ("key", key), ("value", value))}
         sizes = {name: len(matrix) for name, matrix in matrices.items() if matrix is not None}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"matrices have different sizes {sizes}, wanted one dimension d")
         q, k = matrices["query"], matrices["key"]
         bilinear = q if k is None else (k.T if q is None else k.T @ q)
-        for name, value_ in (("beta", inputs.number("beta", beta, low=0.0)), *matrices.items(), ("normalised", bool(normalised))):
+        plain = {"beta": inputs.number("beta", beta, low=0.0), "normalised": bool(normalised), "log_scale": scale}
+        for name, value_ in (plain | matrices).items():
             object.__setattr__(self, name, value_)
         object.__setattr__(self, "_bilinear", None if bilinear is None else frozen(bilinear))
 
@@ -72,44 +84,82 @@ class Attention:
         """Whether the velocity is the gradient of `potential`."""
         return self._potential_factor() is not None
 
-    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str = "auto") -> FloatArray:
+    @property
+    def is_isotropic(self) -> bool:
+        """Whether the field commutes with rotations, so that the uniform law is at rest."""
+        d = self.dimension or 0
+        return all(m is None or np.array_equal(m, m[0, 0] * np.eye(d)) for m in (self._bilinear, self.value))
+
+    def velocity(
+        self,
+        points: ArrayLike,
+        measure: Measure,
+        t: float = 0.0,
+        method: str | Method = "auto",
+        weights: FloatArray | None = None,
+        work: Counter[str] | None = None,
+    ) -> FloatArray:
         """Tangent velocity X[mu] (m, d) at points (m, d) on the sphere; t is not used by weights that are constant in time.
 
-        method: "direct" sums over the measure's points; "auto" lets the package choose. Raises ValueError if dimensions differ and
-        OverflowError if an unnormalised field exceeds double precision.
+        Raises ValueError if dimensions differ and OverflowError if an unnormalised field exceeds double precision.
         """
         x = self._checked(points, measure)
-        return tangent(x, self.field(x, measure, t, method))
+        return tangent(x, self.field(x, measure, t, method, weights, work))
 
-    def field(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str = "auto") -> FloatArray:
+    def field(
+        self,
+        points: ArrayLike,
+        measure: Measure,
+        t: float = 0.0,
+        method: str | Method = "auto",
+        weights: FloatArray | None = None,
+        work: Counter[str] | None = None,
+    ) -> FloatArray:
         """A[mu] (m, d), the attention output before its projection to the tangent space."""
-        x = self._checked(points, measure, method)
-        logs, means = direct.log_partition_and_mean(self._queries(x), measure)
+        x = self._checked(points, measure)
+        if self._is_linear:
+            logs, means = np.zeros(len(x)), np.tile(measure.mean() / measure.total, (len(x), 1))
+        else:
+            found = self._integrals(x, measure, True, method, weights, work)
+            assert found.means is not None, "means were asked for"
+            logs, means = found.logs, found.means
         if not self.normalised:
             means = means * self._exponential(logs, measure)[:, None]
         return means if self.value is None else means @ self.value.T
 
-    def potential(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str = "auto") -> FloatArray:
+    def potential(
+        self,
+        points: ArrayLike,
+        measure: Measure,
+        t: float = 0.0,
+        method: str | Method = "auto",
+        weights: FloatArray | None = None,
+        work: Counter[str] | None = None,
+    ) -> FloatArray:
         """The potential (m,) whose tangent gradient is the velocity. Raises ValueError unless `is_gradient`."""
         factor = self._potential_factor()
         if factor is None:
             raise ValueError("the field of this attention has no potential, wanted V = c K^T Q transposed (or beta = 0)")
-        x = self._checked(points, measure, method)
+        x = self._checked(points, measure)
         if self._is_linear:
-            mean = measure.mean() / (measure.total if self.normalised else 1.0)
+            mean = measure.mean() * (1 / measure.total if self.normalised else np.exp(-self.log_scale))
             return x @ (mean if self.value is None else self.value @ mean)
-        logs = direct.log_partition(self._queries(x), measure)
+        logs = self._integrals(x, measure, False, method, weights, work).logs
         if self.normalised:
-            return factor / self.beta * logs
-        z = self._exponential(logs, measure)
-        return factor / self.beta * np.where(logs > 1, z - measure.total, measure.total * np.expm1(np.minimum(logs, 1)))
+            logs *= factor / self.beta
+            return logs
+        unit = np.exp(-self.log_scale)
+        large = self._exponential(logs, measure) - measure.total * unit
+        small = measure.total * unit * np.expm1(np.minimum(logs, 1.0))
+        return factor / self.beta * np.where(logs < 1.0, small, large)
 
-    def log_partition(self, points: ArrayLike, measure: Measure, method: str = "auto") -> FloatArray:
+    def log_partition(self, points: ArrayLike, measure: Measure, method: str | Method = "auto") -> FloatArray:
         """log Z(beta B x) (m,), for any beta without overflow."""
-        x = self._checked(points, measure, method)
-        return direct.log_partition(self._queries(x), measure) + np.log(measure.total)
+        x = self._checked(points, measure)
+        logs = np.zeros(len(x)) if self._is_linear else self._integrals(x, measure, False, method, None, None).logs
+        return logs + np.log(measure.total)
 
-    def energy(self, measure: Measure, potential: FloatArray | None = None) -> Scaled:
+    def energy(self, measure: Measure, potential: FloatArray | None = None, method: str | Method = "auto") -> Scaled:
         """E = (1/2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794); at beta = 0 its finite part <Q m, K m>/2, m = int x dmu.
 
         potential: (n,), its values at the measure's own points, if they are known already.
@@ -122,15 +172,16 @@ class Attention:
             return Scaled(0.0, 0.0)
         logs = None if potential is None else self._log_partition_from(potential[kept], measure.total)
         if logs is None:
-            logs = self.log_partition(measure.points[kept], measure)
+            logs = self.log_partition(measure.points if kept.all() else measure.points[kept], measure, method)
         return Scaled.weighted_sum(logs, measure.masses[kept]) / (2 * self.beta)
 
     def speed_bound(self, measure: Measure) -> float:
-        """An upper bound of |A[mu]|: the spectral norm of V, times M e^{beta |B|} for USA (inf if that overflows)."""
+        """An upper bound of |A[mu]|: the spectral norm of V, times M e^{beta |B| - log_scale} for USA (inf if that overflows)."""
         size = 1.0 if self.value is None else float(np.linalg.norm(self.value, 2))
         if self.normalised:
             return size
         exponent = self.beta * (1.0 if self._bilinear is None else float(np.linalg.norm(self._bilinear, 2)))
+        exponent -= self.log_scale
         return size * measure.total * float(np.exp(exponent)) if exponent < LARGEST_LOG else np.inf
 
     def __eq__(self, other: object) -> bool:
@@ -159,26 +210,40 @@ class Attention:
         factor = self._potential_factor()
         if not factor or self._is_linear:
             return None
-        scaled = potential * (self.beta / factor)
+        excess = potential * (self.beta / factor)
         if self.normalised:
-            return np.log(total) + scaled
-        # Z - M has no digits of a Z far below M
-        return np.log(total) + np.log1p(scaled / total) if scaled.min() > -total / 2 else None
+            return np.log(total) + excess
+        excess, unit = excess / total, np.exp(-self.log_scale)
+        if excess.min() <= -unit / 2:  # Z - M has no digits of a Z far below M
+            return None
+        return np.log(total) + (np.log1p(excess) if unit == 1 else self.log_scale + np.log(excess + unit))
 
-    def _queries(self, points: FloatArray) -> FloatArray:
-        return self.beta * (points if self._bilinear is None else points @ self._bilinear.T)
+    def _integrals(
+        self,
+        points: FloatArray,
+        measure: Measure,
+        with_means: bool,
+        method: str | Method,
+        weights: FloatArray | None,
+        work: Counter[str] | None,
+    ) -> Integrals:
+        found = resolve_method(method).integrals(queries(points, self.beta, self._bilinear), measure, with_means, weights)
+        if work is not None:
+            work["sums"] += found.summed
+            work["transforms"] += len(points) - found.summed
+        return found
 
     def _exponential(self, logs: FloatArray, measure: Measure) -> FloatArray:
-        """Z (m,) from log(Z/M)."""
-        largest = float(logs.max(initial=-np.inf)) + float(np.log(measure.total))
+        """Z e^-log_scale (m,) from log(Z/M)."""
+        largest = float(logs.max(initial=-np.inf)) + float(np.log(measure.total)) - self.log_scale
         if largest > LARGEST_LOG:
             raise OverflowError(
-                f"the unnormalised field reaches e^{largest:.4g} at beta = {self.beta:g}, beyond double precision; use normalised=True"
+                f"the unnormalised field reaches e^{largest:.4g} at beta = {self.beta:g}, beyond double precision; "
+                f"use log_scale={self.beta:g} (time in units of e^-log_scale) or normalised=True"
             )
-        return np.exp(logs + np.log(measure.total))
+        return np.exp(logs + (np.log(measure.total) - self.log_scale))
 
-    def _checked(self, points: ArrayLike, measure: Measure, method: str = "auto") -> FloatArray:
-        inputs.choice("method", method, METHODS)
+    def _checked(self, points: ArrayLike, measure: Measure) -> FloatArray:
         x = np.asarray(points, dtype=np.float64)
         d = measure.dimension
         if x.ndim != 2 or x.shape[1] != d:
