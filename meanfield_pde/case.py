@@ -94,16 +94,17 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
 def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", folder: Path) -> Run:
     mesh = _mesh(tables["mesh"], folder)
     solver = dict(tables.get("solver", {}))
-    inputs.known_keys("solver", solver, ("order", "stepper", "cfl"))
-    system = MeanFieldPDE(mesh, attention, order=solver.pop("order", 2))
+    inputs.known_keys("solver", solver, ("order", "method", "stepper", "cfl"))
+    system = MeanFieldPDE(mesh, attention, order=solver.pop("order", 2), method=solver.pop("method", "auto"))
     stepper = resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
     return Run(system, start.averages(mesh), stepper)
 
 
 def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start") -> Run:
-    inputs.known_keys("particles", table, ("count", "seed", "rtol", "atol"))
-    stepper = Adaptive(**{key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table})
-    system = ParticleSystem(attention)
+    inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
+    system = ParticleSystem(attention, method=table.get("method", "direct"))
+    tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
+    stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
     tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
     return Run(system, system.begin(tokens), stepper)
 

@@ -1,14 +1,16 @@
 """The particle reference: n weighted tokens, dx_i/dt = X[mu](x_i), mu = sum_j m_j delta_{x_j} (2312.10794, eq. SA / USA).
 
-Data in: tokens (n, d) in any dimension d >= 2. Data out: their velocities. Tokens are summed over directly and know no mesh, no flux and
-no transform. A packed state is the tokens' ambient coordinates; unpacking projects them to the sphere, and velocities are always taken
-at projected tokens, so that integrators see a field which keeps lengths.
+Data in: tokens (n, d) in any dimension d >= 2. Data out: their velocities. Tokens are summed over directly, unless transforms are asked
+for, and know no mesh and no flux. A packed state is the tokens' ambient coordinates; unpacking projects them to the sphere, and velocities
+are always taken at projected tokens, so that integrators see a field which keeps lengths.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
+from meanfield_pde.attention.integrals import Method, resolve_method
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import equal
 from meanfield_pde.scaled import Scaled
@@ -22,14 +24,24 @@ MASS_TOLERANCE = 1e-9
 class ParticleSystem:
     """Tokens that follow a velocity model. A start is an array (n, d) of equal tokens or a `Measure` of weighted ones, of total mass 1.
 
+    method: "direct" sums, the independent reference; "spectral" makes millions of tokens practical on S^1 and S^2; "auto" chooses.
     Raises ValueError if tokens are off the sphere, their mass is not 1 or their dimension is not the attention's.
     """
 
     attention: VelocityModel
+    method: str | Method = "direct"
+
+    def __post_init__(self) -> None:
+        resolve_method(self.method)
 
     kind = "tokens"
     default_stepper = "dop853"
     courant_limit = float("inf")
+
+    @property
+    def rate_accuracy(self) -> float:
+        """Relative accuracy of velocities: integrators must not ask for more."""
+        return 1e-15 if self.method == "direct" else 1e-12
 
     def begin(self, start: ArrayLike | Measure) -> Measure:
         measure = start if isinstance(start, Measure) else Measure(start)
@@ -41,10 +53,12 @@ class ParticleSystem:
         return Measure.trusted(normalise(measure.points), measure.masses)
 
     def rate(self, t: float, state: Measure) -> Rate:
-        velocity = self.attention.velocity(state.points, state, t)
+        work: Counter[str] = Counter()
+        options = {"method": self.method, "work": work} if hasattr(self.attention, "is_isotropic") else {}
+        velocity = self.attention.velocity(state.points, state, t, **options)
         refuse_non_finite(t, "the velocity of token", velocity)
         bound = getattr(self.attention, "speed_bound", None)
-        return Rate(velocity.ravel(), speed=0.0 if bound is None else bound(state))
+        return Rate(velocity.ravel(), speed=0.0 if bound is None else bound(state), work=work)
 
     def pack(self, state: Measure) -> FloatArray:
         return state.points.ravel()
@@ -59,7 +73,7 @@ class ParticleSystem:
         return state
 
     def energy(self, state: Measure, rate: Rate | None) -> Scaled:
-        return model_energy(self.attention, state, None)
+        return model_energy(self.attention, state, None, self.method)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ParticleSystem) and equal(self.attention, other.attention)
+        return isinstance(other, ParticleSystem) and equal((self.attention, self.method), (other.attention, other.method))

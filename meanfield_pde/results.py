@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meanfield_pde.attention.integrals import Auto, Direct, Spectral
 from meanfield_pde.attention.model import Attention
 from meanfield_pde.density import MeanFieldPDE
 from meanfield_pde.mesh.record import SphereMesh
@@ -37,6 +38,8 @@ def save(path: str | Path, solution: Solution) -> None:
         "kind": solution.kind,
         "beta": attention.beta,
         "normalised": attention.normalised,
+        "log_scale": attention.log_scale,
+        "method": _described_method(solution.system.method),  # type: ignore[attr-defined]
         "status": solution.status,
         "record": solution.record,
     }
@@ -67,13 +70,14 @@ def load(path: str | Path) -> Solution:
 
 
 def _solution(arrays: dict[str, Any], described: dict[str, Any]) -> Solution:
-    matrices = {name: arrays.get(name) for name in MATRICES}
-    attention = Attention(beta=described["beta"], normalised=described["normalised"], **matrices)
-    system: MeanFieldPDE | ParticleSystem = ParticleSystem(attention)
+    matrices: dict[str, Any] = {name: arrays.get(name) for name in MATRICES}
+    attention = Attention(**matrices, **{name: described[name] for name in ("beta", "normalised", "log_scale")})
+    method = _method(described["method"])
+    system: MeanFieldPDE | ParticleSystem = ParticleSystem(attention, method)
     if described["kind"] == "density":
         stored = {name.removeprefix("mesh."): array for name, array in arrays.items() if name.startswith("mesh.")}
         mesh = SphereMesh(name=described["mesh"]["name"], repairs=tuple(described["mesh"]["repairs"]), **stored)
-        system = MeanFieldPDE(mesh, attention, described["order"])
+        system = MeanFieldPDE(mesh, attention, described["order"], method)
     return Solution(
         system=system,
         times=arrays["times"],
@@ -83,3 +87,14 @@ def _solution(arrays: dict[str, Any], described: dict[str, Any]) -> Solution:
         status=described["status"],
         record=described["record"],
     )
+
+
+def _described_method(method: Any) -> Any:
+    return method if isinstance(method, str) else {"type": type(method).__name__, **vars(method)}
+
+
+def _method(described: Any) -> Any:
+    if isinstance(described, str):
+        return described
+    kinds = {kind.__name__: kind for kind in (Auto, Direct, Spectral)}
+    return kinds[described["type"]](**{name: value for name, value in described.items() if name != "type"})

@@ -17,9 +17,9 @@ class Scaled:
 
     @classmethod
     def weighted_sum(cls, logs: FloatArray, weights: FloatArray) -> "Scaled":
-        """sum_i w_i e^{l_i}, w_i > 0; the sum is compensated, so that its relative error is that of the terms."""
+        """sum_i w_i e^{l_i}, w_i > 0; summed in extended precision, so that its relative error is that of the terms."""
         shift = float(logs.max(initial=-np.inf))
-        return cls(0.0, 0.0) if shift == -np.inf else cls(shift, math.fsum(weights * np.exp(logs - shift)))
+        return cls(0.0, 0.0) if shift == -np.inf else cls(shift, float(np.sum(weights * np.exp(logs - shift), dtype=np.longdouble)))
 
     def __truediv__(self, divisor: float) -> "Scaled":
         return Scaled(self.shift, self.factor / divisor)

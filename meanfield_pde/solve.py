@@ -4,6 +4,7 @@ Data in: a system, a start, times. Data out: `Solution`. Output times are hit ex
 """
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any
@@ -129,6 +130,7 @@ class _Recorder:
         self._states: list[Any] = []
         self._steps: list[tuple[float, ...]] = []
         self._last = (0.0, start)
+        self._work: Counter[str] = Counter()
 
     def save(self, t: float, state: Any) -> None:
         if not self._times or t > self._times[-1]:
@@ -136,7 +138,7 @@ class _Recorder:
             self._states.append(state)
 
     def log(self, run: Integration, dt: float) -> None:
-        self._last = (run.t, run.state)
+        self._last, self._work = (run.t, run.state), run.work
         measure = self._system.measure(run.state)
         energy = self._system.energy(run.state, run.rate)
         self._steps.append((run.t, dt, measure.total, float(measure.masses.min()), energy.value, energy.log))
@@ -153,12 +155,14 @@ class _Recorder:
             positions=np.array([measure.points for measure in measures]) if moving else None,
             history=np.array(self._steps, dtype=HISTORY_TYPE).view(np.recarray),
             status=status,
-            record=_record(self._system, self._stepper),
+            record=_record(self._system, self._stepper, self._work),
         )
 
 
-def _record(system: System[Any], stepper: Stepper) -> dict[str, Any]:
-    described = {"stepper": stepper.describe(), "threads": thread_count()}
+def _record(system: System[Any], stepper: Stepper, work: Counter[str]) -> dict[str, Any]:
+    described = {"stepper": stepper.describe(), "threads": thread_count(), "method": str(system.method)}  # type: ignore[attr-defined]
+    if work:
+        described["points evaluated"] = ", ".join(f"{count} by {name}" for name, count in sorted(work.items()) if count)
     if system.kind == "density":
         mesh = system.mesh  # type: ignore[attr-defined]
         described |= {

@@ -61,3 +61,12 @@ def triangle_area(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
     """
     determinant = dot(a, np.cross(b - a, c - a))
     return 2 * np.arctan2(determinant, 1 + dot(a, b) + dot(b, c) + dot(c, a))
+
+
+def tangent_frames(x: FloatArray) -> FloatArray:
+    """Two orthonormal tangent vectors at each point (n, d), d = 2 or 3: (2, n, d). On S^1 the second is zero."""
+    if x.shape[1] == 2:
+        return np.stack([np.stack([-x[:, 1], x[:, 0]], axis=1), np.zeros_like(x)])
+    away = np.eye(3)[np.abs(x).argmin(axis=1)]
+    first = normalise(tangent(x, away))
+    return np.stack([first, np.cross(x, first)])

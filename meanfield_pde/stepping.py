@@ -7,6 +7,7 @@ preferred sign. Source: Shu and Osher, J. Comput. Phys. 77 (1988); Hairer, Norse
 Data in: a system and its state. Data out: accepted steps, each not beyond the next output time.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +34,8 @@ class Integration(Protocol):
 
     t: float
     state: Any
+    work: Counter[str]
+    """How many points all rates so far were evaluated at, by "sums" and by "transforms"."""
 
     @property
     def rate(self) -> Rate | None:
@@ -109,7 +112,8 @@ class SSPIntegration:
         self._longest_angle = LONGEST_ANGLE if self._courant <= limit else np.inf
         self._dt_max, self._dt_min = stepper.dt_max, SMALLEST_STEP * (t_end - t)
         self.t, self.state = t, state
-        self.rate: Rate = system.rate(t, state)
+        self.work: Counter[str] = Counter()
+        self.rate = self._rate(t, state)
 
     def advance(self, t_stop: float) -> None:
         remaining = t_stop - self.t
@@ -122,7 +126,7 @@ class SSPIntegration:
             if state is not None:
                 self.t = t_stop if dt == remaining else self.t + dt
                 self._system.check(self.t, state)
-                self.state, self.rate = state, self._system.rate(self.t, state)
+                self.state, self.rate = state, self._rate(self.t, state)
                 return
             dt *= DEFAULT_COURANT_SHARE * self._bound / courant
         raise SolveError(
@@ -132,6 +136,11 @@ class SSPIntegration:
 
     def state_at(self, t: float) -> Any:
         return self.state
+
+    def _rate(self, t: float, state: Any) -> Rate:
+        rate = self._system.rate(t, state)
+        self.work += rate.work
+        return rate
 
     def _longest_step(self) -> float:
         by_outflow = self._courant / self.rate.outflow if self.rate.outflow > 0 else np.inf
@@ -148,7 +157,7 @@ class SSPIntegration:
             t = self.t + shift * dt
             stage = system.unpack(_combined(vector, dt, row, rates), self.state)
             system.check(t, stage)
-            rate = system.rate(t, stage)
+            rate = self._rate(t, stage)
             courant = max(courant, dt * rate.outflow)
             if courant > self._bound:
                 return None, courant
@@ -181,9 +190,12 @@ class AdaptiveIntegration:
 
     def __init__(self, stepper: Adaptive, system: System[Any], state: Any, t: float, t_end: float) -> None:
         def velocity(time: float, vector: FloatArray) -> FloatArray:
-            return system.rate(time, system.unpack(vector, state)).change
+            rate = system.rate(time, system.unpack(vector, state))
+            self.work += rate.work
+            return rate.change
 
         self._system = system
+        self.work: Counter[str] = Counter()
         self._solver = DOP853(velocity, t, system.pack(state), t_end, rtol=stepper.rtol, atol=stepper.atol)
         self.t, self.state = t, state
 
@@ -206,7 +218,7 @@ def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: 
 
     Raises ValueError for an unknown name, a cfl that the method has no use for, or a method that cannot keep the system's masses >= 0.
     """
-    method = _resolved(system.default_stepper if stepper is None else stepper, cfl)
+    method = _resolved(system.default_stepper if stepper is None else stepper, cfl, system.rate_accuracy)
     if cfl is not None and system.courant_limit == np.inf:
         raise ValueError(f"cfl is {cfl!r} for {system.kind}, wanted None: they have no cells; give SSP(tableau, dt_max=...)")
     if isinstance(method, Adaptive) and system.courant_limit < np.inf:
@@ -214,7 +226,7 @@ def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: 
     return method
 
 
-def _resolved(name: "str | Stepper", cfl: float | None) -> Stepper:
+def _resolved(name: "str | Stepper", cfl: float | None, rate_accuracy: float) -> Stepper:
     if not isinstance(name, str):
         if cfl is not None:
             raise ValueError(f"cfl is {cfl!r} beside a stepper object, wanted it in the object: SSP(tableau, cfl={cfl!r})")
@@ -224,7 +236,7 @@ def _resolved(name: "str | Stepper", cfl: float | None) -> Stepper:
         return SSP(TABLEAUS[name], cfl=cfl)
     if cfl is not None:
         raise ValueError(f"cfl is {cfl!r}, wanted None with stepper 'dop853', which controls its error instead")
-    return Adaptive()
+    return Adaptive(rtol=max(Adaptive.rtol, 100 * rate_accuracy), atol=max(Adaptive.atol, 9 * rate_accuracy))
 
 
 def _combined(vector: FloatArray, dt: float, weights: tuple[float, ...], rates: list[FloatArray]) -> FloatArray:

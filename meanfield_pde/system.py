@@ -4,7 +4,8 @@ A velocity model answers a measure with a velocity; a system turns that velocity
 states only as flat vectors. Attention, finite volumes and tokens are one implementation each.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +20,8 @@ S = TypeVar("S")
 
 class VelocityModel(Protocol):
     """Anything with a velocity. Optional: `is_gradient` and `potential(points, measure, t)`, `speed_bound(measure)` (bounds the step)
-    and `energy(measure, potential=None)` (reported per step)."""
+    and `energy(measure, potential=None)` (reported per step). A model with `is_isotropic` also takes method=, weights= and work=, as
+    `Attention` does."""
 
     def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray: ...
 
@@ -29,7 +31,8 @@ class Rate:
     """Rate of change of a state, with what limits the step.
 
     change: flat, like the packed state. outflow: largest outflow rate of a cell, 1/time, and worst, that cell. speed: bound of the model's
-    speed, 1/time. potential: at the measure's points, where it was computed.
+    speed, 1/time. potential: at the measure's points, where it was computed. work: how many points were answered by "sums" and
+    "transforms".
     """
 
     change: FloatArray
@@ -37,6 +40,7 @@ class Rate:
     worst: int = 0
     speed: float = 0.0
     potential: FloatArray | None = None
+    work: Counter[str] = field(default_factory=Counter)
 
 
 class System(Protocol, Generic[S]):
@@ -54,6 +58,11 @@ class System(Protocol, Generic[S]):
 
     @property
     def default_stepper(self) -> str: ...
+
+    @property
+    def rate_accuracy(self) -> float:
+        """Relative accuracy of rates: integrators must not ask for more."""
+        ...
 
     def begin(self, start: Any) -> S:
         """The checked initial state."""
@@ -88,13 +97,18 @@ class SolveError(RuntimeError):
 
 def refuse_non_finite(t: float, what: str, rows: FloatArray) -> None:
     """SolveError naming time and first bad row of (n,) or (n, d)."""
+    if np.isfinite(rows.sum()):
+        return
     bad = ~np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
     if bad.any():
         row = int(np.argmax(bad))
         raise SolveError(f"{what} {row} is {rows[row]} at t = {t:.9g}, wanted a finite number")
 
 
-def model_energy(model: Any, measure: Measure, potential: FloatArray | None) -> Scaled:
+def model_energy(model: Any, measure: Measure, potential: FloatArray | None, method: Any) -> Scaled:
     """The model's energy, nan if it defines none."""
     energy = getattr(model, "energy", None)
-    return Scaled(0.0, float("nan")) if energy is None else energy(measure, potential=potential)
+    if energy is None:
+        return Scaled(0.0, float("nan"))
+    options = {"method": method} if hasattr(model, "is_isotropic") else {}
+    return energy(measure, potential=potential, **options)

@@ -26,7 +26,9 @@ def over_rows(kernel: Callable[..., None], n_rows: int, *arguments: object, mini
         kernel(0, n_rows, *arguments)
         return
     edges = [n_rows * k // workers for k in range(workers + 1)]
-    futures = [_pool(workers).submit(kernel, first, last, *arguments) for first, last in pairwise(edges)]
+    blocks = list(pairwise(edges))
+    futures = [_pool(workers - 1).submit(kernel, first, last, *arguments) for first, last in blocks[1:]]
+    kernel(*blocks[0], *arguments)
     for future in futures:
         future.result()
 

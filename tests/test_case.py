@@ -78,7 +78,7 @@ def test_either_run_alone():
     ("case", "message"),
     [
         (changed(tend=1.0), "case: unknown key 'tend' .did you mean 't_end'..; known: attention, mesh"),
-        (changed(attention={"betta": 1.0}), "attention: unknown key 'betta' .did you mean 'beta'..; known: beta, key, normalised"),
+        (changed(attention={"betta": 1.0}), "attention: unknown key 'betta' .did you mean 'beta'..; known: beta, key, log_scale"),
         (changed(mesh={"kind": "torus"}), "mesh.kind is 'torus', wanted 'circle' or"),
         (changed(mesh={"level": -1}), "mesh: level is -1"),
         (changed(mesh={"levels": 1}), "mesh: unknown key 'levels'"),

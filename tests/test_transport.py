@@ -5,9 +5,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import meanfield_pde as mf
-from meanfield_pde.sphere import dot, log_map, normalise, tangent
+from meanfield_pde.sphere import dot, log_map, normalise, tangent, tangent_frames
 from meanfield_pde.transport import flux, reconstruction
-from meanfield_pde.transport.stencil import faces_of_cells, stencil
+from meanfield_pde.transport.stencil import stencil
 
 
 def random_points(n, d=3, seed=0):
@@ -52,18 +52,28 @@ class Pull:
 
 
 def face_values(mesh, averages, order=2):
-    values = np.full((mesh.n_faces, 2), np.nan)
-    (reconstruction.constant if order == 1 else reconstruction.limited_linear)(averages, stencil(mesh), values)
-    return values
+    """(n_faces, 2), left and right."""
+    s, values = stencil(mesh), np.full(2 * mesh.n_faces, np.nan)
+    (reconstruction.constant if order == 1 else reconstruction.limited_linear)(averages, s, values)
+    return values[s.face_sides]
+
+
+def face_arms(mesh):
+    """(n_faces, 2, d), from the centroids of the left and the right cell to the midpoint of the face."""
+    s = stencil(mesh)
+    frames = tangent_frames(mesh.centroids)
+    components = s.arms[s.face_sides]
+    return sum(components[..., k, None] * frames[k][mesh.face_cells] for k in (0, 1))
 
 
 def slopes(mesh, averages):
     """Least-squares slopes (n_cells, d) from the stencil's weights."""
     s = stencil(mesh)
     cell = np.repeat(np.arange(mesh.n_cells), np.diff(s.neighbour_offsets))
-    result = np.zeros((mesh.n_cells, mesh.dimension))
-    np.add.at(result, cell, s.slope_weights * (averages[s.neighbours] - averages[cell])[:, None])
-    return result
+    components = np.zeros((mesh.n_cells, 2))
+    np.add.at(components, cell, s.slope_weights * (averages[s.neighbours] - averages[cell])[:, None])
+    frames = tangent_frames(mesh.centroids)
+    return sum(components[:, k, None] * frames[k] for k in (0, 1))
 
 
 # --- slopes ---
@@ -89,7 +99,7 @@ def test_slopes_on_the_sphere_make_face_values_of_second_order():
         averages = mesh.centroids @ axis
         found = slopes(mesh, averages)
         slope_errors.append(np.linalg.norm(found - tangent(mesh.centroids, np.tile(axis, (mesh.n_cells, 1))), axis=1) @ mesh.areas)
-        own, arms = averages[mesh.face_cells], stencil(mesh).face_arms
+        own, arms = averages[mesh.face_cells], face_arms(mesh)
         at_face = (mesh.face_midpoints @ axis)[:, None]
         value_errors.append(np.abs(own + np.einsum("fsd,fsd->fs", found[mesh.face_cells], arms) - at_face).max())
         flat_errors.append(np.abs(own - at_face).max())
@@ -110,10 +120,9 @@ def test_neighbours_share_a_vertex_and_faces_know_their_cells(mesh):
     for i in range(0, mesh.n_cells, 7):
         expected = {j for j in range(mesh.n_cells) if j != i and corners[i] & corners[j]}
         assert set(s.neighbours[s.neighbour_offsets[i] : s.neighbour_offsets[i + 1]]) == expected
-    offsets, faces, sides = faces_of_cells(mesh)
-    cell = np.repeat(np.arange(mesh.n_cells), np.diff(offsets))
-    assert (mesh.face_cells[faces, sides] == cell).all()
-    assert len(faces) == 2 * mesh.n_faces
+    cell = np.repeat(np.arange(mesh.n_cells), np.diff(s.side_offsets))
+    assert (cell[s.face_sides] == mesh.face_cells).all()
+    assert sorted(s.face_sides.ravel()) == list(range(2 * mesh.n_faces))
 
 
 # --- limiter ---
@@ -140,7 +149,7 @@ def test_face_values_stay_within_the_averages_around_and_below_twice_the_own(mes
         assert (values >= 2 * own - highest - 1e-15).all()
         assert (values != own).any()
         # the control: the same slopes without limiter leave these bounds
-        arms = stencil(mesh).face_arms
+        arms = face_arms(mesh)
         free = own + np.einsum("fsd,fsd->fs", slopes(mesh, averages)[mesh.face_cells], arms)
         assert (free < 0).any() and (free > 2 * own).any()
 
@@ -150,7 +159,7 @@ def test_limiter_acts_nowhere_on_smooth_monotone_data():
     averages = 1 + 0.3 * np.sin(2 * np.pi * np.arange(64) / 64)
     values = face_values(mesh, averages)
     own = averages[mesh.face_cells]
-    free = own + np.einsum("fsd,fsd->fs", slopes(mesh, averages)[mesh.face_cells], stencil(mesh).face_arms)
+    free = own + np.einsum("fsd,fsd->fs", slopes(mesh, averages)[mesh.face_cells], face_arms(mesh))
     extremum = np.isin(mesh.face_cells, [16, 48])
     assert np.abs(values - free)[~extremum].max() < 1e-14
     assert (values[extremum] == own[extremum]).all()
@@ -174,8 +183,12 @@ def test_first_order_values_are_the_averages(mesh):
 def test_upwind_takes_the_value_the_velocity_comes_from(mesh):
     rng = np.random.default_rng(4)
     velocities, values = rng.normal(size=mesh.n_faces), rng.random((mesh.n_faces, 2))
-    fluxes = np.empty(mesh.n_faces)
-    flux.upwind(velocities, values, mesh.face_lengths, fluxes)
+    s = stencil(mesh)
+    side_values, received, swept = (np.empty(2 * mesh.n_faces) for _ in range(3))
+    side_values[s.face_sides] = values
+    flux.upwind(mesh, s, velocities, side_values, received, swept)
+    fluxes = received[s.face_sides[:, 1]]
+    assert (received[s.face_sides[:, 0]] == -fluxes).all()
     upstream = np.where(velocities > 0, values[:, 0], values[:, 1])
     assert np.allclose(fluxes, mesh.face_lengths * velocities * upstream, rtol=1e-15, atol=0)
 
@@ -184,7 +197,9 @@ def test_divergence_of_random_fluxes_sums_to_zero(mesh):
     """M9."""
     fluxes = np.random.default_rng(5).normal(size=mesh.n_faces)
     change = np.full(mesh.n_cells, np.nan)
-    flux.divergence(mesh, stencil(mesh), fluxes, change)
+    s, received = stencil(mesh), np.empty(2 * mesh.n_faces)
+    received[s.face_sides] = np.stack([-fluxes, fluxes], axis=1)
+    flux.divergence(mesh, s, received, received, change, np.empty(mesh.n_cells))
     expected = np.zeros(mesh.n_cells)
     np.subtract.at(expected, mesh.face_cells[:, 0], fluxes)
     np.add.at(expected, mesh.face_cells[:, 1], fluxes)
@@ -196,7 +211,10 @@ def test_divergence_of_random_fluxes_sums_to_zero(mesh):
 def test_outflow_counts_what_leaves(mesh):
     velocities = np.random.default_rng(6).normal(size=mesh.n_faces)
     rates = np.empty(mesh.n_cells)
-    flux.outflow(mesh, stencil(mesh), velocities, rates)
+    s = stencil(mesh)
+    ones, received, swept = np.ones(2 * mesh.n_faces), np.empty(2 * mesh.n_faces), np.empty(2 * mesh.n_faces)
+    flux.upwind(mesh, s, velocities, ones, received, swept)
+    flux.divergence(mesh, s, received, swept, np.empty(mesh.n_cells), rates)
     expected = np.zeros(mesh.n_cells)
     np.add.at(expected, mesh.face_cells[:, 0], np.maximum(velocities, 0) * mesh.face_lengths)
     np.add.at(expected, mesh.face_cells[:, 1], np.maximum(-velocities, 0) * mesh.face_lengths)
@@ -213,10 +231,11 @@ def test_one_euler_step_at_the_bound_keeps_random_masses_positive_and_a_longer_o
         for seed in range(20):
             rng = np.random.default_rng(seed)
             averages, velocities = rng.random(mesh.n_cells) ** 8, rng.normal(size=mesh.n_faces)
-            fluxes, change, rates = np.empty(mesh.n_faces), np.empty(mesh.n_cells), np.empty(mesh.n_cells)
-            flux.upwind(velocities, face_values(mesh, averages, order), mesh.face_lengths, fluxes)
-            flux.divergence(mesh, s, fluxes, change)
-            flux.outflow(mesh, s, velocities, rates)
+            change, rates = np.empty(mesh.n_cells), np.empty(mesh.n_cells)
+            side_values, received, swept = (np.empty(2 * mesh.n_faces) for _ in range(3))
+            (reconstruction.constant if order == 1 else reconstruction.limited_linear)(averages, s, side_values)
+            flux.upwind(mesh, s, velocities, side_values, received, swept)
+            flux.divergence(mesh, s, received, swept, change, rates)
             lowest[courant] = min(lowest[courant], (averages * mesh.areas + courant / rates.max() * change).min())
     assert lowest[limit] >= -1e-17
     assert lowest[3 * limit] < -1e-6
@@ -286,7 +305,8 @@ def denormal_run(stepper):
 @pytest.mark.parametrize("stepper", ["euler", "ssprk3"])
 def test_weakest_fluxes_are_dropped_so_that_denormal_masses_do_not_turn_negative(stepper, monkeypatch):
     assert denormal_run(stepper) == 0
-    monkeypatch.setattr(flux, "_upwind", flux._upwind.py_func)  # compiled code has the constant built in
+    for name in ("_carry", "_upwind"):  # compiled code has the constant built in
+        monkeypatch.setattr(flux, name, getattr(flux, name).py_func)
     assert denormal_run(stepper) == 0
     monkeypatch.setattr(flux, "SMALLEST_FLUX", 0.0)
     with pytest.raises(mf.SolveError, match=r"mass of cell 2 is -4\.94e-324"):
@@ -294,7 +314,7 @@ def test_weakest_fluxes_are_dropped_so_that_denormal_masses_do_not_turn_negative
 
 
 def test_face_arms_point_from_centroids_to_the_face(mesh):
-    arms = stencil(mesh).face_arms
+    arms = face_arms(mesh)
     for side in (0, 1):
         at = mesh.centroids[mesh.face_cells[:, side]]
         assert np.abs(arms[:, side] - log_map(at, mesh.face_midpoints)).max() < 1e-14

@@ -1,48 +1,63 @@
-"""Who is next to whom: neighbourhoods of cells, faces of cells, and the weights of least-squares slopes.
+"""Who is next to whom: neighbourhoods of cells, sides of faces, and the weights of least-squares slopes.
 
-Data in: a mesh. Data out: `Stencil`, arrays in compressed rows, computed once per mesh. The slope of cell i is
-g_i = sum_j w_ij (u_j - u_i) over the cells j that share a vertex with it; w solves the least-squares problem
-min sum_j |x_j - x_i|^-2 (u_j - u_i - <g, log_{x_i} x_j>)^2 in the tangent plane of the centroid x_i.
+Data in: a mesh. Data out: `Stencil`, arrays in compressed rows, computed once per mesh. A face has two sides, one in each of its cells;
+sides are numbered cell by cell, so that loops over cells run through memory. The slope of cell i is g_i = sum_j w_ij (u_j - u_i) over the
+cells j that share a vertex with it; w solves the least-squares problem min sum_j |a_ij|^-2 (u_j - u_i - <g, a_ij>)^2, a_ij = log_{x_i} x_j,
+in the tangent plane of the centroid x_i, with components in `tangent_frames`.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.sphere import FloatArray, IntArray, dot, log_map
+from meanfield_pde.sphere import FloatArray, IntArray, dot, log_map, tangent_frames
+
+Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
 class Stencil:
-    """neighbour_offsets (n_cells + 1,), neighbours (nnz,), slope_weights (nnz, d); face_offsets (n_cells + 1,), faces (nnz_f,) and
-    sides (nnz_f,): 0 where the cell is left of the face, 1 where it is right; face_arms (n_faces, 2, d): from the centroids of the left
-    and the right cell to the midpoint of the face."""
+    """Neighbours of cell i: neighbours[neighbour_offsets[i]:neighbour_offsets[i + 1]], with slope_weights (nnz, 2) in the frame of i.
 
-    neighbour_offsets: IntArray
-    neighbours: IntArray
+    Sides of cell i: side_offsets[i] to side_offsets[i + 1], with arms (2 n_faces, 2), from the centroid to the midpoint of the face in
+    the frame of the cell. face_sides, face_cells: (n_faces, 2), the left and the right side and cell of each face. conductances:
+    (n_faces,), length over distance: what a potential difference is multiplied by to give the flow of area through the face.
+    """
+
+    neighbour_offsets: Numbers
+    neighbours: Numbers
     slope_weights: FloatArray
-    face_offsets: IntArray
-    faces: IntArray
-    sides: IntArray
-    face_arms: FloatArray
+    side_offsets: Numbers
+    arms: FloatArray
+    face_sides: Numbers
+    face_cells: Numbers
+    conductances: FloatArray
 
 
 def stencil(mesh: SphereMesh) -> Stencil:
     """The stencil of a mesh."""
+    frames = tangent_frames(mesh.centroids)
     offsets, neighbours = _vertex_neighbours(mesh)
-    cell = np.repeat(np.arange(mesh.n_cells), np.diff(offsets))
-    face_offsets, faces, sides = faces_of_cells(mesh)
-    arms = np.stack([log_map(mesh.centroids[mesh.face_cells[:, side]], mesh.face_midpoints) for side in (0, 1)], axis=1)
-    return Stencil(offsets, neighbours, _slope_weights(mesh, cell, neighbours), face_offsets, faces, sides, arms)
-
-
-def faces_of_cells(mesh: SphereMesh) -> tuple[IntArray, IntArray, IntArray]:
-    """Offsets (n_cells + 1,), face numbers and sides (2 n_faces,) of the faces of every cell."""
+    weights = _slope_weights(mesh, frames, np.repeat(np.arange(mesh.n_cells), np.diff(offsets)), neighbours)
     order = np.argsort(mesh.face_cells.T.ravel(), kind="stable")
-    counts = np.bincount(mesh.face_cells.ravel(), minlength=mesh.n_cells)
-    return np.concatenate([[0], np.cumsum(counts)]), order % mesh.n_faces, order // mesh.n_faces
+    faces, side = order % mesh.n_faces, order // mesh.n_faces
+    cells = mesh.face_cells[faces, side]
+    face_sides = np.empty((mesh.n_faces, 2), dtype=np.int32)
+    face_sides[faces, side] = np.arange(len(faces))
+    side_offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=mesh.n_cells))])
+    return Stencil(
+        neighbour_offsets=offsets.astype(np.int32),
+        neighbours=neighbours.astype(np.int32),
+        slope_weights=weights,
+        side_offsets=side_offsets.astype(np.int32),
+        arms=_in_frames(frames, cells, log_map(mesh.centroids[cells], mesh.face_midpoints[faces])),
+        face_sides=face_sides,
+        face_cells=mesh.face_cells.astype(np.int32),
+        conductances=mesh.face_lengths / mesh.face_distances,
+    )
 
 
 def _vertex_neighbours(mesh: SphereMesh) -> tuple[IntArray, IntArray]:
@@ -54,9 +69,14 @@ def _vertex_neighbours(mesh: SphereMesh) -> tuple[IntArray, IntArray]:
     return shared.indptr.astype(np.int64), shared.indices.astype(np.int64)
 
 
-def _slope_weights(mesh: SphereMesh, cell: IntArray, neighbours: IntArray) -> FloatArray:
-    arms = log_map(mesh.centroids[cell], mesh.centroids[neighbours])
+def _slope_weights(mesh: SphereMesh, frames: FloatArray, cell: IntArray, neighbours: IntArray) -> FloatArray:
+    arms = _in_frames(frames, cell, log_map(mesh.centroids[cell], mesh.centroids[neighbours]))
     weight = 1 / dot(arms, arms)
-    matrices = np.zeros((mesh.n_cells, mesh.dimension, mesh.dimension))
-    np.add.at(matrices, cell, weight[:, None, None] * arms[:, :, None] * arms[:, None, :])
-    return weight[:, None] * np.einsum("nij,nj->ni", np.linalg.pinv(matrices, rcond=1e-10, hermitian=True)[cell], arms)
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    matrices = np.add.reduceat(weight[:, None, None] * arms[:, :, None] * arms[:, None, :], starts, axis=0)
+    inverses = np.linalg.pinv(matrices, rcond=1e-10, hermitian=True)
+    return weight[:, None] * np.einsum("nij,nj->ni", inverses[cell], arms)
+
+
+def _in_frames(frames: FloatArray, cell: IntArray, vectors: FloatArray) -> FloatArray:
+    return np.stack([dot(frames[k][cell], vectors) for k in (0, 1)], axis=1)
