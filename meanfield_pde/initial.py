@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import ducc0
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import eval_chebyt, eval_gegenbauer, gammaln, sph_harm_y
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import eval_chebyt, eval_gegenbauer, gammaln
 from scipy.stats import vonmises_fisher
 
 from meanfield_pde import inputs
@@ -230,11 +231,14 @@ class PerturbedUniform:
         return result
 
     def _noise(self, points: FloatArray) -> FloatArray:
-        result = np.zeros(len(points))
+        waves = np.zeros((self.max_degree + 1, self.max_degree + 1), dtype=np.complex128)
         for degree, row in enumerate(self._coefficients, start=1):
-            for amplitude, values in zip(row, _orthonormal(self.d, degree, points), strict=True):
-                result += amplitude * values
-        return result
+            if self.d == 2:
+                waves[degree, degree] = np.sqrt(2) * (row[0] - 1j * row[1])
+            else:
+                waves[degree, 0] = np.sqrt(4 * np.pi) * row[0]
+                waves[degree, 1 : degree + 1] = np.sqrt(8 * np.pi) * (row[1::2] - 1j * row[2::2])
+        return _real_waves(self.d, waves, points)
 
     def _drawn_coefficients(self) -> tuple[FloatArray, ...]:
         """One row per degree; the field's variance is noise^2, equally from each degree."""
@@ -308,15 +312,16 @@ def _zonal(d: int, degree: int, cosine: FloatArray) -> FloatArray:
     return eval_gegenbauer(degree, order, cosine) / at_one
 
 
-def _orthonormal(d: int, degree: int, points: FloatArray) -> list[FloatArray]:
-    """Real harmonics of one degree, orthonormal for the uniform probability."""
-    if d == 2:
-        angle = np.arctan2(points[:, 1], points[:, 0])
-        return [np.sqrt(2) * np.cos(degree * angle), np.sqrt(2) * np.sin(degree * angle)]
-    polar = np.arctan2(np.hypot(points[:, 0], points[:, 1]), points[:, 2])
+def _real_waves(d: int, waves: NDArray[np.complex128], points: FloatArray) -> FloatArray:
+    """Real part of sum_{k, m} waves_km Y_km on S^2 and sum_k waves_kk e^{ik angle} on S^1, (m,)."""
     azimuth = np.arctan2(points[:, 1], points[:, 0])
-    complex_ = [sph_harm_y(degree, m, polar, azimuth) * np.sqrt(4 * np.pi) for m in range(degree + 1)]
-    return [complex_[0].real, *(part * np.sqrt(2) for y in complex_[1:] for part in (y.real, y.imag))]
+    largest = len(waves) - 1
+    if d == 2:
+        return (np.exp(1j * np.outer(azimuth, np.arange(largest + 1))) @ np.diag(waves)).real
+    polar = np.arctan2(np.hypot(points[:, 0], points[:, 1]), points[:, 2])
+    location = np.stack([polar, np.where(azimuth < 0, azimuth + 2 * np.pi, azimuth)], axis=1)
+    halved = np.concatenate([waves[order:, order] / (1 if order == 0 else 2) for order in range(largest + 1)])
+    return ducc0.sht.synthesis_general(alm=halved[None], spin=0, lmax=largest, mmax=largest, loc=location, epsilon=3e-13)[0]
 
 
 def _mode(name: str, mode: tuple[int, float, ArrayLike], d: int) -> Mode:
