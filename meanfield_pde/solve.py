@@ -170,5 +170,5 @@ def _record(system: System[Any], stepper: Stepper, work: Counter[str]) -> dict[s
             "order": system.order,  # type: ignore[attr-defined]
             "face velocity": system.face_velocity_form,  # type: ignore[attr-defined]
         }
-    packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba")}
+    packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba", "ducc0")}
     return described | {"versions": packages | {"python": platform.python_version()}}

@@ -66,7 +66,7 @@ def integrals(
     noise = NOISE * rest.sizes
     close = None
     if np.min(r, initial=np.inf) < SMALL_RADIUS:
-        close = np.log1p(np.where(r < SMALL_RADIUS, np.expm1(log_mean) + rest.values * np.exp(np.minimum(r, SMALL_RADIUS)), 0.0))
+        close = np.log1p(np.where(r < SMALL_RADIUS, _mean_excess(d, r) + rest.values * np.exp(np.minimum(r, SMALL_RADIUS)), 0.0))
     z = rest.values
     z += mean
     np.maximum(z, noise / LOST, out=z)
@@ -85,6 +85,17 @@ def integrals(
 def _constant(d: int, radius: float) -> tuple[float, float]:
     """log Lambda_0 and Lambda_1 / Lambda_0 at one radius."""
     return float(log_lambda(d, 0, radius)), float(bessel_ratio(d / 2 - 1, radius))
+
+
+def _mean_excess(d: int, r: FloatArray | float) -> FloatArray:
+    """Lambda_0(r) - 1 for small r, with its digits: the series of 0F1(; d/2; r^2/4)."""
+    small = np.minimum(r, SMALL_RADIUS) ** 2 / 4
+    result = np.zeros_like(small)
+    term = np.ones_like(small)
+    for n in range(1, 9):
+        term = term * small / (n * (d / 2 + n - 1))
+        result = result + term
+    return result
 
 
 def _on_one_radius(

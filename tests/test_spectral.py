@@ -1,0 +1,320 @@
+"""The spectral method against direct sums, its rule, its repeatability, and the uniform density at rest."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import meanfield_pde as mf
+from meanfield_pde.attention import integrals
+from meanfield_pde.attention.harmonics import HARMONICS
+from meanfield_pde.attention.integrals import Auto, Direct, Spectral
+from meanfield_pde.attention.queries import queries
+
+MESH = mf.icosahedral(3)
+LAWS = {
+    "cap": lambda mesh: mf.project(mesh, mf.VonMisesFisher(np.arange(1, mesh.dimension + 1), 10.0)) * mesh.areas,
+    "random": lambda mesh: np.random.default_rng(0).dirichlet(np.ones(mesh.n_cells)),
+    "two caps": lambda mesh: mf.project(mesh, two_caps(mesh.dimension)) * mesh.areas,
+}
+
+
+def two_caps(d):
+    x, y = np.eye(d)[:2]
+    return mf.Mixture([mf.VonMisesFisher(x, 20.0), mf.VonMisesFisher(y - 0.4 * x, 30.0)], [0.4, 0.6])
+
+
+def attention(beta, normalised, **matrices):
+    return mf.Attention(beta, normalised=normalised, log_scale=0.0 if normalised or beta < 300 else beta, **matrices)
+
+
+def both(mesh, masses, model):
+    measure = mf.Measure(mesh.centers, masses)
+    return (model.potential(mesh.centers, measure, method=method) for method in ("spectral", "direct"))
+
+
+def fluxes(mesh, potential, masses):
+    left, right = mesh.face_cells.T
+    velocities = (potential[right] - potential[left]) / mesh.face_distances
+    density = masses / mesh.areas
+    return mesh.face_lengths * velocities * np.where(velocities > 0, density[left], density[right])
+
+
+# --- against direct sums ---
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("beta", [0.5, 4.0, 9.0, 30.0, 100.0, 300.0])
+@pytest.mark.parametrize("mesh", [MESH, mf.circle(120)], ids=["sphere", "circle"])
+def test_potential_and_fluxes_are_those_of_sums(mesh, beta, normalised, law):
+    masses, model = LAWS[law](mesh), attention(beta, normalised)
+    spectral, direct = both(mesh, masses, model)
+    heavy = masses >= 1e-10 * masses.max()
+    assert np.abs(spectral - direct)[heavy].max() <= 1e-11 * np.abs(direct).max()
+    z = [np.exp(model.log_partition(mesh.centers, mf.Measure(mesh.centers, masses), method) - beta) for method in ("spectral", "direct")]
+    assert (np.abs(z[0] - z[1]) <= 1e-10 * z[1]).all()
+    system = mf.MeanFieldPDE(mesh, model, method="spectral")
+    used = system._field(0.0, system.measure(masses), Counter())
+    exact = fluxes(mesh, direct, masses)
+    bound = 1e-12 if mesh.dimension == 3 else 4e-12  # measured on the circle: 3.3e-12 at beta = 300, elsewhere below 1.1e-12
+    assert np.abs(fluxes(mesh, used, masses) - exact).max() <= bound * np.abs(exact).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_finer_meshes_agree_too(level, normalised):
+    """Fluxes divide potential differences by the spacing: rounding of beta * <x, y> alone reaches 3e-12 of the largest flux at level 5."""
+    mesh = mf.icosahedral(level)
+    for beta in (0.5, 4.0, 9.0, 30.0, 100.0, 300.0):
+        for law in LAWS.values():
+            masses, model = law(mesh), attention(beta, normalised)
+            spectral, direct = both(mesh, masses, model)
+            heavy = masses >= 1e-10 * masses.max()
+            assert np.abs(spectral - direct)[heavy].max() <= 1e-10 * np.abs(direct).max()
+            system = mf.MeanFieldPDE(mesh, model, method="spectral")
+            used = system._field(0.0, system.measure(masses), Counter())
+            exact = fluxes(mesh, direct, masses)
+            assert np.abs(fluxes(mesh, used, masses) - exact).max() <= 3e-12 * np.abs(exact).max()
+
+
+def general(d, sigma, condition, seed=0):
+    rng = np.random.default_rng(seed)
+    u, _, v = np.linalg.svd(rng.normal(size=(d, d)))
+    return u @ np.diag(sigma * np.geomspace(1, 1 / condition, d)) @ v
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize(("sigma", "condition"), [(1.0, 5), (9.0, 100), (20.0, 5), (40.0, 100)])
+@pytest.mark.parametrize("mesh", [MESH, mf.circle(300)], ids=["sphere", "circle"])
+def test_general_matrices(mesh, sigma, condition, normalised):
+    d = mesh.dimension
+    rng = np.random.default_rng(1)
+    model = mf.Attention(1.0, query=general(d, sigma, condition), value=rng.normal(size=(d, d)), normalised=normalised)
+    for law in LAWS.values():
+        measure = mf.Measure(mesh.centers, law(mesh))
+        spectral, direct = (model.field(mesh.face_midpoints, measure, method=method) for method in ("spectral", "direct"))
+        assert np.abs(spectral - direct).max() <= 1e-9 * np.abs(direct).max()
+
+
+@pytest.mark.parametrize(
+    ("beta", "matrices"),
+    [
+        (9.0, {"query": np.outer([1.0, 2, 3], [3.0, 1, 1]) / 10}),
+        (30.0, {"value": -np.eye(3)}),
+        (30.0, {"query": -np.eye(3)}),
+        (5.0, {"key": np.zeros((3, 3))}),
+    ],
+    ids=["rank one", "V = -I", "B = -I", "B = 0"],
+)
+def test_queries_that_look_away_from_the_mass(beta, matrices):
+    dirac, far = np.zeros(MESH.n_cells), np.zeros(MESH.n_cells)
+    dirac[7] = 1.0
+    far[[3, 600]] = 0.5
+    for masses in (dirac, far, LAWS["cap"](MESH)):
+        measure, model = mf.Measure(MESH.centers, masses), mf.Attention(beta, **matrices)
+        work = Counter()
+        spectral = model.field(MESH.centers, measure, method="spectral", work=work)
+        direct = model.field(MESH.centers, measure, method="direct")
+        assert np.abs(spectral - direct).max() <= 1e-9 * np.abs(direct).max()
+    if "query" in matrices and matrices["query"][0, 0] == -1:
+        assert work["sums"] > 0
+
+
+def test_without_sums_lost_digits_show(monkeypatch):
+    """The control: B = -I at beta = 30 needs the sums."""
+    monkeypatch.setattr(integrals, "POINTWISE", np.inf)
+    measure, model = mf.Measure(MESH.centers[:1]), mf.Attention(30.0, query=-np.eye(3))
+    spectral, direct = (model.field(MESH.centers, measure, method=method) for method in ("spectral", "direct"))
+    assert np.abs(spectral - direct).max() > 1e-3
+
+
+@pytest.mark.parametrize("beta", [1e-9, 1e-3, 2000.0, 1e5])
+def test_any_beta(beta):
+    measure = mf.Measure(MESH.centers, LAWS["two caps"](MESH))
+    method = "spectral" if beta <= 2000 else "auto"
+    sa, usa = mf.Attention(beta), mf.Attention(beta, normalised=False, log_scale=beta)
+    for model in (sa, usa):
+        found, direct = (model.potential(MESH.centers, measure, method=m) for m in (method, "direct"))
+        assert np.isfinite(found).all()
+        assert np.abs(found - direct).max() <= 1e-10 * np.abs(direct).max()
+
+
+# --- the uniform density ---
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("beta", [1.0, 5.0, 30.0])
+@pytest.mark.parametrize(
+    "mesh",
+    [mf.circle(256), MESH, mf.icosahedral(3, cells="triangles"), mf.cubed_sphere(10), mf.voronoi(mf.sample(mf.Uniform(3), 300, seed=1))],
+    ids=["circle", "voronoi", "triangles", "cubed", "random"],
+)
+def test_the_uniform_density_is_at_rest(mesh, beta, normalised):
+    model = mf.Attention(beta, normalised=normalised)
+    uniform = mf.Measure(mesh.centers, mesh.areas / mesh.areas.sum())
+    scale = 1.0 if normalised else model.potential(mesh.centers, uniform).max() * beta + 1
+    velocities = mf.MeanFieldPDE(mesh, model, method="spectral").face_velocities(0.0, uniform)
+    assert np.abs(velocities).max() <= 1e-13 * scale
+    if mesh.dimension == 3 and beta == 30:  # the control: sums see the mesh
+        plain = mf.MeanFieldPDE(mesh, model, method="direct").face_velocities(0.0, uniform)
+        assert np.abs(plain).max() > 1e-8 * scale
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("beta", [1.0, 2.0, 5.0])
+@pytest.mark.parametrize(("mesh", "limit"), [(mf.circle(256), 2e-3), (mf.icosahedral(4), 1e-2)], ids=["circle", "sphere"])
+def test_growth_rates_are_those_of_sums(mesh, limit, beta, normalised):
+    d, system = mesh.dimension, mf.MeanFieldPDE(mesh, mf.Attention(beta, normalised=normalised), method="spectral")
+    uniform = 1 / mesh.areas.sum()
+    for k in (1, 2, 3, 4):
+        start = mf.project(mesh, mf.PerturbedUniform(d, [(k, 1e-4, [0.36, 0.48, 0.8][:d])]))
+        change, mode = system.rate(0.0, start * mesh.areas).change, start - uniform
+        rate = (change * mode).sum() / (mode**2 * mesh.areas).sum()
+        assert rate == pytest.approx(mf.exact.growth_rate(d, beta, k, normalised=normalised), rel=limit)
+
+
+# --- runs ---
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_mass_sign_and_energy(normalised):
+    system = mf.MeanFieldPDE(MESH, mf.Attention(4.0, normalised=normalised), order=1, method="spectral")
+    solution = mf.solve(system, mf.project(MESH, two_caps(3)), 4.0 if normalised else 0.3, stepper="euler")
+    assert np.abs(solution.history.mass - 1).max() <= 1e-12
+    assert solution.history.minimum.min() >= 0
+    energy = solution.history.energy
+    assert (np.diff(energy) >= -1e-12 * energy[:-1]).all()
+    assert energy[-1] > 1.1 * energy[0]
+
+
+def test_mesh_and_data_rotated_together(rotation):
+    turn = rotation(3)
+    law = two_caps(3)
+    turned = mf.voronoi(MESH.centers @ turn.T)
+    averages = mf.project(MESH, law)
+    runs = [
+        mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(4.0), method="spectral"), averages, 1.0) for mesh in (mf.voronoi(MESH.centers), turned)
+    ]
+    assert np.abs(runs[0].masses - runs[1].masses).max() <= 1e-12
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_particles_may_use_transforms(d):
+    start = mf.sample(mf.VonMisesFisher(np.eye(d)[0], 2.0), 500, seed=0)
+    runs = [mf.solve(mf.ParticleSystem(mf.Attention(4.0), method=method), start, 1.0) for method in ("spectral", "direct")]
+    assert np.abs(runs[0].tokens - runs[1].tokens).max() <= 1e-8
+    assert "transforms" in runs[0].record["points evaluated"] and "transforms" not in runs[1].record["points evaluated"]
+
+
+def test_results_keep_the_method(tmp_path):
+    start = mf.project(MESH, two_caps(3))
+    for method in ("spectral", Spectral(accuracy=1e-8), Direct(), Auto()):
+        solution = mf.solve(mf.MeanFieldPDE(MESH, mf.Attention(2.0), method=method), start, 0.1)
+        mf.save(tmp_path / "run.npz", solution)
+        assert mf.load(tmp_path / "run.npz") == solution
+        assert str(method) in solution.summary()
+
+
+# --- the rule ---
+
+
+def chosen(n, d=3, beta=4.0):
+    points = mf.sample(mf.Uniform(d), n, seed=0)
+    return integrals._transforms_are_cheaper(queries(points, beta, None), mf.Measure(points), False)
+
+
+def test_the_rule():
+    assert not chosen(2000) and chosen(4000)  # 10^7 pairs
+    assert not chosen(4000, d=5)
+    assert not chosen(4000, beta=1e5) and chosen(4000, d=2, beta=1e5)
+
+
+def test_the_record_says_what_was_chosen():
+    start = mf.project(MESH, two_caps(3))
+    said = {}
+    for method in ("auto", "direct", "spectral"):
+        solution = mf.solve(mf.MeanFieldPDE(MESH, mf.Attention(30.0), method=method), start, 0.1)
+        said[method] = solution.record["points evaluated"]
+    assert said["auto"] == said["direct"] and "transforms" not in said["auto"]
+    assert "transforms" in said["spectral"]
+
+
+def test_weights_spare_the_void():
+    measure, model = mf.Measure(MESH.centers, LAWS["two caps"](MESH)), mf.Attention(30.0)
+    with_weights, without = Counter(), Counter()
+    model.potential(MESH.centers, measure, method="spectral", weights=measure.masses, work=with_weights)
+    model.potential(MESH.centers, measure, method="spectral", work=without)
+    assert with_weights["sums"] == 0 and without["sums"] > 300
+
+
+def test_accuracy_and_band_can_be_given():
+    measure, model = mf.Measure(MESH.centers, LAWS["random"](MESH)), mf.Attention(9.0)
+    direct = model.potential(MESH.centers, measure, method="direct")
+    errors = [
+        np.abs(model.potential(MESH.centers, measure, method=m) - direct).max() for m in (Spectral(), Spectral(1e-4), Spectral(band=6))
+    ]
+    assert errors[0] < 1e-14 and 1e-9 < errors[1] < errors[2]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: Spectral(accuracy=0), "accuracy is 0"),
+        (lambda: Spectral(band=0), "band is 0, wanted an integer at least 1"),
+        (lambda: mf.MeanFieldPDE(MESH, mf.Attention(), method="fast"), "method is 'fast', wanted 'auto' or 'direct' or 'spectral'"),
+        (lambda: mf.Attention().velocity(np.eye(5), mf.Measure(np.eye(5)), method="spectral"), r"method is 'spectral' in R\^5"),
+    ],
+)
+def test_bad_methods(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+# --- repeatability ---
+
+SCRIPT = """
+import sys, numpy as np, meanfield_pde as mf
+mesh = mf.icosahedral(5)
+start = mf.project(mesh, mf.VonMisesFisher((1, 2, 2), 3.0))
+model = mf.Attention(4.0, value=np.diag([1.0, 1.0, 0.5]))
+for attention in (model, mf.Attention(4.0)):
+    run = mf.solve(mf.MeanFieldPDE(mesh, attention, method="spectral"), start, 0.1)
+    sys.stdout.buffer.write(run.masses[-1].tobytes())
+"""
+
+
+def masses_with(threads):
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    return subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, check=True).stdout
+
+
+def test_runs_repeat_bitwise_and_hardly_depend_on_threads():
+    runs = {threads: masses_with(threads) for threads in (1, 2, 4)}
+    assert hashlib.sha256(masses_with(2)).digest() == hashlib.sha256(runs[2]).digest()
+    one, two, four = (np.frombuffer(runs[threads]) for threads in (1, 2, 4))
+    assert len(one) == 2 * 10_242
+    assert np.abs(two / one - 1).max() <= 1e-12 and np.abs(four / one - 1).max() <= 1e-12
+
+
+def test_equal_angles_take_the_fast_path():
+    mesh, harmonics = mf.circle(512), HARMONICS[2]
+    masses = LAWS["cap"](mesh)
+    order = np.random.default_rng(0).permutation(512)
+    fast, general_ = harmonics.analyse(mesh.centers, masses, 40), harmonics.analyse(mesh.centers[order], masses[order], 40)
+    assert np.abs(fast - general_).max() <= 1e-13
+    values = harmonics.values(fast, 40, mesh.centers, 40)
+    assert np.abs(values[order] - harmonics.values(fast, 40, mesh.centers[order], 40)).max() <= 1e-12
+
+
+def test_points_that_may_change_are_not_remembered():
+    measure, model = mf.Measure(MESH.centers, LAWS["cap"](MESH)), mf.Attention(4.0)
+    points = MESH.face_midpoints.copy()
+    first = model.potential(points, measure, method="spectral")
+    points[:] = -points
+    assert np.abs(model.potential(points, measure, method="spectral") - first).max() > 0.1
