@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
+from meanfield_pde import records
 from meanfield_pde.attention import integrals
+from meanfield_pde.attention import spectral as spectral_module
 from meanfield_pde.attention.harmonics import HARMONICS
 from meanfield_pde.attention.integrals import Auto, Direct, Spectral
 from meanfield_pde.attention.queries import queries
@@ -318,3 +320,294 @@ def test_points_that_may_change_are_not_remembered():
     first = model.potential(points, measure, method="spectral")
     points[:] = -points
     assert np.abs(model.potential(points, measure, method="spectral") - first).max() > 0.1
+
+
+# --- what a density needs, where lone potentials would be summed ---
+
+
+@pytest.mark.parametrize("beta", [4.0, 30.0, 100.0, 300.0])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("mesh", [MESH, mf.circle(120)], ids=["sphere", "circle"])
+def test_weighted_potentials_come_from_transforms_alone(mesh, law, beta, monkeypatch):
+    """Without weights, at beta >= 30 and concentrated mass, all cells are summed and "spectral" is compared with itself; not so here.
+
+    Measured: mass times error of log Z is at most 2.6e-13 (sphere) and 5.1e-13 (circle) of the largest mass.
+    """
+    masses = LAWS[law](mesh)
+    measure, model = mf.Measure(mesh.centers, masses), mf.Attention(beta)
+    direct = model.potential(mesh.centers, measure, method="direct")
+
+    def error(method):
+        work = Counter()
+        found = model.potential(mesh.centers, measure, method=method, weights=masses, work=work)
+        assert work == {"sums": 0, "transforms": mesh.n_cells}
+        return (masses * np.abs(found - direct)).max() * beta / masses.max()
+
+    assert error("spectral") <= 1e-12
+    monkeypatch.setattr(integrals, "POINTWISE", np.inf)  # the control: too few degrees, and no sums to make up for them
+    assert error(Spectral(band=8)) > 1e-9
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("mesh", [MESH, mf.circle(300)], ids=["sphere", "circle"])
+def test_matrices_of_rank_one(mesh, normalised):
+    """Measured: at most 1e-10; sums and transforms share the queries."""
+    d = mesh.dimension
+    far = np.zeros(mesh.n_cells)
+    far[[3, mesh.n_cells - 40]] = 0.5
+    dirac = np.zeros(mesh.n_cells)
+    dirac[7] = 1.0
+    x, y = np.eye(d)[:2]
+    total = Counter()
+    for beta, query in ((9.0, np.outer(np.arange(1, d + 1), np.arange(d, 0, -1)) / 5), (1.0, 40 * np.outer(x, y))):
+        for masses in (dirac, far, LAWS["cap"](mesh), LAWS["two caps"](mesh)):
+            measure, model = mf.Measure(mesh.centers, masses), mf.Attention(beta, query=query, normalised=normalised)
+            spectral, direct = (model.field(mesh.centers, measure, method=method, work=total) for method in ("spectral", "direct"))
+            assert np.abs(spectral - direct).max() <= 1e-9 * np.abs(direct).max()
+    assert total["transforms"] > 1.5 * mesh.n_cells
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("matrix", ["query", "value"])
+def test_looking_away_on_the_circle(matrix, normalised):
+    mesh = mf.circle(300)
+    model = mf.Attention(30.0, **{matrix: -np.eye(2)}, normalised=normalised)
+    measure, work = mf.Measure(mesh.centers, LAWS["two caps"](mesh)), Counter()
+    spectral, direct = (model.field(mesh.centers, measure, method=method, work=work) for method in ("spectral", "direct"))
+    assert np.abs(spectral - direct).max() <= 1e-9 * np.abs(direct).max()  # measured: 2e-13
+    assert work["sums"] > 300 and work["transforms"] > 100  # 300 sums are the direct ones
+
+
+# --- beta from 0 to 1e5 ---
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("beta", [0.0, 1e-9, 1e-3, 0.5 - 1e-9, 0.5 + 1e-9])
+@pytest.mark.parametrize("mesh", [MESH, mf.circle(120)], ids=["sphere", "circle"])
+def test_small_beta_keeps_its_digits(mesh, beta, normalised):
+    measure = mf.Measure(mesh.centers, LAWS["cap"](mesh))
+    model = mf.Attention(beta, normalised=normalised)
+    spectral, direct = (model.potential(mesh.centers, measure, method=method) for method in ("spectral", "direct"))
+    assert np.abs(spectral - direct).max() <= 1e-13 * np.abs(direct).max()  # measured: 1.8e-14
+    spectral, direct = (model.field(mesh.centers, measure, method=method) for method in ("spectral", "direct"))
+    assert np.abs(spectral - direct).max() <= 1e-13 * np.abs(direct).max()
+    if beta == 1e-9:  # the control: the formula as written
+        z = np.exp(beta * mesh.centers @ mesh.centers.T) @ measure.masses
+        naive = (np.log(z) if normalised else z - 1) / beta
+        assert np.abs(naive - model.potential(mesh.centers, measure, method="direct")).max() > 1e-9
+
+
+@pytest.mark.parametrize(("mesh", "beta"), [(MESH, 2000.0), (mf.circle(400), 2000.0), (mf.circle(400), 1e5)])
+def test_large_beta_by_transforms_alone(mesh, beta):
+    """The uniform density needs no sums at any beta, so that scaled Bessel functions are put to the test."""
+    measure = mf.Measure(mesh.centers, mesh.areas / mesh.areas.sum())
+    for model in (mf.Attention(beta), mf.Attention(beta, normalised=False, log_scale=beta)):
+        work = Counter()
+        found = model.potential(mesh.centers, measure, method="spectral", work=work)
+        direct = model.potential(mesh.centers, measure, method="direct")
+        assert work["sums"] == 0 and np.abs(found - direct).max() <= 1e-9 * np.abs(direct).max()
+        assert np.isfinite(model.field(mesh.centers, measure, method="spectral")).all()
+    with pytest.raises(OverflowError, match="use log_scale="):
+        mf.Attention(beta, normalised=False).potential(mesh.centers, measure, method="spectral")
+
+
+# --- at rest: all of the uniform density, and its share in others ---
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("beta", [1.0, 5.0, 30.0])
+@pytest.mark.parametrize(
+    "mesh",
+    [MESH, mf.cubed_sphere(10), mf.voronoi(mf.sample(mf.Uniform(2), 60, seed=1)), mf.voronoi(mf.sample(mf.Uniform(3), 300, seed=1))],
+    ids=["voronoi", "cubed", "random circle", "random sphere"],
+)
+def test_the_mesh_does_not_move_what_is_nearly_uniform(mesh, beta, normalised):
+    """Velocities halve with the perturbation; those of the mesh, which the control keeps, do not.
+
+    Measured: direct sums move the uniform density by 2e-8 (level 4, beta = 1) to 5e-2 (random points, beta = 30) of the largest Z.
+    """
+    model = mf.Attention(beta, normalised=normalised)
+    system, sums = (mf.MeanFieldPDE(mesh, model, method=method) for method in ("spectral", "direct"))
+    uniform = mesh.areas / mesh.areas.sum()
+    z = 1.0 if normalised else np.exp(model.log_partition(mesh.centers, system.measure(uniform))).max()
+    bump = 1e-7 * uniform * mesh.centers[:, 0]
+    bump -= uniform * bump.sum()
+    half, whole = (system.face_velocities(0.0, system.measure(uniform + share * bump)) for share in (0.5, 1.0))
+    assert np.abs(system.face_velocities(0.0, system.measure(uniform))).max() <= 1e-13 * z
+    assert np.abs(whole - 2 * half).max() <= 1e-12 * z  # velocities are 1e-8 to 1e-7 of Z
+    for control in (sums.face_velocities(0.0, sums.measure(uniform)), plain_velocities(system, uniform)):
+        assert np.abs(control).max() > 1e-8 * z
+
+
+def plain_velocities(system, masses):
+    """Face velocities without the subtraction."""
+    found = system._field(0.0, system.measure(masses), Counter())
+    left, right = system.mesh.face_cells.T
+    return (found[right] - found[left]) / system.mesh.face_distances if system.face_velocity_form == "potential" else found
+
+
+# --- the rule and its record ---
+
+
+def test_auto_takes_transforms_on_fine_meshes():
+    fine = mf.icosahedral(5)
+    said = {}
+    for mesh in (MESH, fine):
+        for method in ("auto", "direct", Direct()):
+            if mesh is fine and method != "auto":
+                continue
+            system = mf.MeanFieldPDE(mesh, mf.Attention(4.0), method=method)
+            solution = mf.solve(system, mf.project(mesh, two_caps(3)), 1e-3)
+            assert solution.record["method"] == str(method)
+            said[mesh.n_cells, str(method)] = solution.record["points evaluated"]
+    assert "transforms" in said.pop((fine.n_cells, "auto"))
+    assert all("sums" in by and "transforms" not in by for by in said.values())
+
+
+def test_five_dimensions():
+    tokens = mf.sample(mf.Uniform(5), 30, seed=0)
+    run = mf.solve(mf.ParticleSystem(mf.Attention(2.0), method="auto"), tokens, 0.1)
+    assert "transforms" not in run.record["points evaluated"]
+    with pytest.raises(ValueError, match=r"^method is 'spectral' in R\^5, wanted R\^2 or R\^3"):
+        mf.solve(mf.ParticleSystem(mf.Attention(2.0), method="spectral"), tokens, 0.1)
+
+
+@pytest.mark.parametrize("method", [Spectral(accuracy=1e-6), Spectral(band=20)], ids=["accuracy", "band"])
+def test_a_coarser_method_is_coarser(method):
+    """Measured: 9e-10 for both, 4e-15 for the default."""
+    measure, model = mf.Measure(MESH.centers, LAWS["random"](MESH)), mf.Attention(9.0)
+    direct = model.log_partition(MESH.centers, measure, "direct")
+    coarse, fine = (np.abs(model.log_partition(MESH.centers, measure, m) - direct).max() for m in (method, Spectral()))
+    assert fine <= 1e-13 and 1e-11 < coarse <= 1e-6
+
+
+@pytest.mark.parametrize("arguments", [{"accuracy": np.nan}, {"accuracy": "fine"}, {"accuracy": 0.5}, {"band": 2.5}, {"band": -3}])
+def test_bad_arguments_are_answered_in_one_sentence(arguments):
+    with pytest.raises(ValueError, match=r"^(accuracy|band) is .*, wanted an? [^\n]*$"):
+        Spectral(**arguments)
+
+
+# --- figures of the solver, by transforms ---
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("mesh", [mf.circle(256), mf.icosahedral(4)], ids=["circle", "sphere"])
+def test_velocity_of_a_von_mises_fisher_law(mesh, normalised):
+    """Measured: 7e-5 on the circle, 8e-4 on the sphere."""
+    d = mesh.dimension
+    axis = np.array([0.36, 0.48, 0.8])[:d]
+    axis /= np.linalg.norm(axis)
+    measure = mf.Measure(mesh.centroids, mf.project(mesh, mf.VonMisesFisher(axis, 2.0)) * mesh.areas)
+    x, work = mf.sample(mf.Uniform(d), 40, seed=4), Counter()
+    expected = mf.exact.von_mises_fisher_velocity(x, axis, 2.0, 3.0, normalised=normalised)
+    found = mf.Attention(3.0, normalised=normalised).velocity(x, measure, method="spectral", work=work)
+    assert work["sums"] == 0
+    assert np.linalg.norm(found - expected, axis=1).max() <= 2e-3 * np.linalg.norm(expected, axis=1).max()
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize(("order", "stepper"), [(1, "euler"), (2, "ssprk3")])
+def test_five_hundred_steps(order, stepper, normalised):
+    """Measured: mass within 2e-15, and the energy of upwind + Euler rises at every step."""
+    left = iter(range(1, 500))
+    stop = lambda t, measure: None if next(left, None) is not None else "enough"  # noqa: E731
+    system = mf.MeanFieldPDE(MESH, mf.Attention(9.0, normalised=normalised), order=order, method="spectral")
+    history = mf.solve(system, mf.project(MESH, two_caps(3)), 1e6, stepper=stepper, callbacks=[stop]).history
+    assert len(history) == 500
+    assert np.abs(history.mass - 1).max() <= 1e-12 and history.minimum.min() >= 0
+    if order == 1:
+        assert (np.diff(history.energy) >= -1e-12 * history.energy[:-1]).all() and history.energy[-1] > 1.5 * history.energy[0]
+
+
+def test_a_rotated_mesh_gives_the_rotated_run(rotation):
+    """USA; measured: 5e-15. The control: a start that stays behind."""
+    turn, law = rotation(3), two_caps(3)
+    averages = mf.project(MESH, law)
+    meshes = mf.voronoi(MESH.centers), mf.voronoi(MESH.centers @ turn.T)
+    starts = averages, averages, mf.project(meshes[1], law) / (mf.project(meshes[1], law) @ meshes[1].areas)
+    model = mf.Attention(4.0, normalised=False)
+    here, there, behind = (
+        mf.solve(mf.MeanFieldPDE(mesh, model, method="spectral"), start, 0.05).masses[-1]
+        for mesh, start in zip((*meshes, meshes[1]), starts, strict=True)
+    )
+    assert np.abs(here - there).max() <= 1e-12 and np.abs(here - behind).max() > 1e-4
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_a_hundred_thousand_tokens(d):
+    tokens, work = mf.Measure(mf.sample(mf.VonMisesFisher(np.eye(d)[0], 2.0), 100_000, seed=0)), Counter()
+    velocity = mf.Attention(4.0).velocity(tokens.points, tokens, method="spectral", work=work)
+    assert work == {"sums": 0, "transforms": 100_000}
+    assert np.abs(velocity[:50] - mf.Attention(4.0).velocity(tokens.points[:50], tokens, method="direct")).max() <= 1e-12
+
+
+# --- fast paths ---
+
+
+def test_only_equal_angles_are_spared_the_general_transform(monkeypatch):
+    mesh, harmonics = mf.circle(512), HARMONICS[2]
+    masses, order = LAWS["random"](mesh), np.random.default_rng(0).permutation(512)
+    fast = harmonics.analyse(mesh.centers, masses, 40)
+    general_ = harmonics.analyse(mesh.centers[order], masses[order], 40)
+    assert np.abs(fast - general_).max() <= 1e-13 * np.abs(fast).max()
+    values = harmonics.values(fast, 40, mesh.centers, 40)
+    assert np.abs(values[order] - harmonics.values(fast, 40, mesh.centers[order], 40)).max() <= 1e-13 * np.abs(values).max()
+
+    def absent(*args, **kwargs):
+        raise RuntimeError("a general transform")
+
+    monkeypatch.setattr("ducc0.nufft.nu2u", absent)
+    monkeypatch.setattr("ducc0.nufft.u2nu", absent)
+    harmonics.values(harmonics.analyse(mesh.centers, masses, 40), 40, mesh.centers, 40)
+    with pytest.raises(RuntimeError, match="a general transform"):
+        harmonics.analyse(mesh.centers[order], masses[order], 40)
+    with pytest.raises(RuntimeError, match="a general transform"):
+        harmonics.values(fast, 40, mesh.centers[order], 40)
+
+
+def test_only_read_only_arrays_are_remembered():
+    made = []
+    writeable = np.ones((3, 2))
+    locked = np.ones((3, 2))
+    locked.setflags(write=False)
+    for array, expected in ((writeable, 3), (locked, 1)):
+        made.clear()
+        for _ in range(3):
+            records.remembered("test", array, lambda: made.append(1))
+        assert len(made) == expected
+    assert len(records._memory) <= records.REMEMBERED
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_masses_and_points_changed_in_place_are_seen(d):
+    points = mf.sample(mf.Uniform(d), 200, seed=0)
+    masses, model = np.random.default_rng(0).dirichlet(np.ones(200)), mf.Attention(4.0)
+    for _ in range(2):
+        measure = mf.Measure(points, masses)
+        spectral, direct = (model.velocity(points, measure, method=method) for method in ("spectral", "direct"))
+        assert np.abs(spectral - direct).max() <= 1e-11
+        points[:] = points[:, ::-1] * [-1, *np.ones(d - 1)]
+        masses[:] = masses[::-1].copy()
+
+
+# --- radii that hardly differ ---
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-4, 0.1, 1.0])
+@pytest.mark.parametrize("mesh", [MESH, mf.circle(300)], ids=["sphere", "circle"])
+def test_almost_isotropic_and_small_matrices(mesh, size):
+    d, measure = mesh.dimension, mf.Measure(mesh.centers, LAWS["cap"](mesh))
+    last = np.eye(d)[-1]
+    for excess in (1e-12, 1e-10, 1e-8, 1e-6, 1e-3, 1.0):
+        model = mf.Attention(4.0, query=size * (np.eye(d) + excess * np.outer(last, last)))
+        spectral, direct = (model.field(mesh.centers, measure, method=method) for method in ("spectral", "direct"))
+        assert np.abs(spectral - direct).max() <= 1e-9 * np.abs(direct).max()
+
+
+def test_narrow_panels_would_magnify_the_noise(monkeypatch):
+    """The control: with panels as narrow as the radii differ, the radial derivative is lost."""
+    measure, model = mf.Measure(MESH.centers, LAWS["cap"](MESH)), mf.Attention(4.0, query=np.diag([1.0, 1.0, 1 + 1e-10]))
+    direct = model.field(MESH.centers, measure, method="direct")
+    monkeypatch.setattr(spectral_module, "NARROWEST_HALF", 0.0)
+    narrow = model.field(MESH.centers, measure, method="spectral")
+    assert np.abs(narrow - direct).max() > 1e-6 * np.abs(direct).max()

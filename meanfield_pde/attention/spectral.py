@@ -25,6 +25,10 @@ from meanfield_pde.records import frozen
 from meanfield_pde.sphere import FloatArray
 
 PANEL_WIDTH = 2.0
+NARROWEST_HALF = 0.5
+FEWEST_NODES = 10
+"""However few give the values: the radial derivative is taken from them too."""
+
 SMALL_RADIUS = 0.5
 NOISE = 1e-13
 """Absolute error of the transforms over the largest value at that radius: an upper bound of what tests measure."""
@@ -159,14 +163,18 @@ def _panels(queries: Queries) -> tuple[float, int, float]:
     """Lowest radius, number of panels and half their width."""
     lowest, highest = float(queries.radii.min()), queries.largest_radius
     count = max(1, int(np.ceil((highest - lowest) / PANEL_WIDTH)))
-    return lowest, count, (highest - lowest) / count / 2
+    half, middle = (highest - lowest) / count / 2, (highest + lowest) / 2
+    if count == 1:  # a derivative over a narrow panel would magnify the noise of the transforms
+        half = max(half, min(NARROWEST_HALF, middle / 2))
+        lowest = middle - half
+    return lowest, count, half
 
 
 def _node_count(half: float, accuracy: float) -> int:
     """Chebyshev nodes that interpolate e^{-r s}, s <= 2, on a panel to a tenth of the accuracy, relative to its smallest value there."""
     counts = np.arange(1, 64)
     defects = 2 * ive(counts, 2 * half) * np.exp(4 * half)
-    return int(counts[np.argmax(defects <= accuracy / 10)])
+    return max(FEWEST_NODES, int(counts[np.argmax(defects <= accuracy / 10)]))
 
 
 def _interpolation(x: FloatArray, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
