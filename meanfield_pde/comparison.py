@@ -4,7 +4,6 @@ Data in: two solutions. Data out: one row per common time, printable and writabl
 """
 
 import csv
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 from meanfield_pde.diagnostics import log_energy, order_parameter
 from meanfield_pde.distances import BYTES_PER_PAIR, aggregate, wasserstein
 from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.files import replacing
 from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
@@ -46,13 +46,10 @@ class Comparison:
 
     def write_csv(self, path: str | Path) -> None:
         """All columns with 17 digits, under a temporary name first."""
-        file = Path(path)
-        temporary = file.with_name(file.name + ".tmp")
-        with temporary.open("w", newline="") as stream:
+        with replacing(Path(path)) as temporary, temporary.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(self.columns)
             writer.writerows([f"{value:.17g}" for value in row] for row in zip(*self.columns.values(), strict=True))
-        os.replace(temporary, file)
 
     def _layout(self) -> tuple[dict[str, str], dict[str, str]]:
         a, b = self.labels

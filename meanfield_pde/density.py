@@ -22,7 +22,7 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.records import equal
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, dot
-from meanfield_pde.system import Rate, SolveError, VelocityModel, model_energy, refuse_non_finite
+from meanfield_pde.system import Rate, SolveError, VelocityModel, computing_options, model_energy, refuse_non_finite
 from meanfield_pde.transport import flux, reconstruction
 from meanfield_pde.transport.stencil import Stencil, stencil
 
@@ -142,12 +142,12 @@ class MeanFieldPDE:
 
     def _field(self, t: float, measure: Measure, work: Counter[str]) -> FloatArray:
         mesh, model = self.mesh, self.attention
-        options: dict[str, Any] = {"method": self.method, "work": work} if hasattr(model, "is_isotropic") else {}
-        if self.face_velocity_form == "potential":
-            weights = {"weights": measure.masses} if options else {}
-            return model.potential(mesh.centers, measure, t, **options, **weights)  # type: ignore[attr-defined]
-        weights = {"weights": measure.masses[mesh.face_cells].max(axis=1)} if options else {}
-        return dot(model.velocity(mesh.face_midpoints, measure, t, **options, **weights), mesh.face_normals)
+        two_point = self.face_velocity_form == "potential"
+        weights = measure.masses if two_point else measure.masses[mesh.face_cells].max(axis=1)
+        options = computing_options(model, method=self.method, work=work, weights=weights)
+        if two_point:
+            return model.potential(mesh.centers, measure, t, **options)  # type: ignore[attr-defined]
+        return dot(model.velocity(mesh.face_midpoints, measure, t, **options), mesh.face_normals)
 
     def _uniform_share(self, measure: Measure, work: Counter[str]) -> float:
         if not work["transforms"] or not getattr(self.attention, "is_isotropic", False):

@@ -18,7 +18,7 @@ from meanfield_pde import inputs
 from meanfield_pde.bessel import log_lambda
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import frozen
-from meanfield_pde.sphere import FloatArray, normalise, surface_area
+from meanfield_pde.sphere import FloatArray, normalise, spherical_angles, surface_area
 
 CHUNK_BYTES = 1 << 26
 PROBES = 20_000
@@ -314,14 +314,12 @@ def _zonal(d: int, degree: int, cosine: FloatArray) -> FloatArray:
 
 def _real_waves(d: int, waves: NDArray[np.complex128], points: FloatArray) -> FloatArray:
     """Real part of sum_{k, m} waves_km Y_km on S^2 and sum_k waves_kk e^{ik angle} on S^1, (m,)."""
-    azimuth = np.arctan2(points[:, 1], points[:, 0])
     largest = len(waves) - 1
     if d == 2:
-        return (np.exp(1j * np.outer(azimuth, np.arange(largest + 1))) @ np.diag(waves)).real
-    polar = np.arctan2(np.hypot(points[:, 0], points[:, 1]), points[:, 2])
-    location = np.stack([polar, np.where(azimuth < 0, azimuth + 2 * np.pi, azimuth)], axis=1)
+        angle = np.arctan2(points[:, 1], points[:, 0])
+        return (np.exp(1j * np.outer(angle, np.arange(largest + 1))) @ np.diag(waves)).real
     halved = np.concatenate([waves[order:, order] / (1 if order == 0 else 2) for order in range(largest + 1)])
-    return ducc0.sht.synthesis_general(alm=halved[None], spin=0, lmax=largest, mmax=largest, loc=location, epsilon=3e-13)[0]
+    return ducc0.sht.synthesis_general(alm=halved[None], spin=0, lmax=largest, mmax=largest, loc=spherical_angles(points), epsilon=3e-13)[0]
 
 
 def _mode(name: str, mode: tuple[int, float, ArrayLike], d: int) -> Mode:

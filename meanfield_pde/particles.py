@@ -15,7 +15,7 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.records import equal
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, normalise
-from meanfield_pde.system import Rate, VelocityModel, model_energy, refuse_non_finite
+from meanfield_pde.system import Rate, VelocityModel, computing_options, model_energy, refuse_non_finite
 
 MASS_TOLERANCE = 1e-9
 
@@ -54,8 +54,7 @@ class ParticleSystem:
 
     def rate(self, t: float, state: Measure) -> Rate:
         work: Counter[str] = Counter()
-        options = {"method": self.method, "work": work} if hasattr(self.attention, "is_isotropic") else {}
-        velocity = self.attention.velocity(state.points, state, t, **options)
+        velocity = self.attention.velocity(state.points, state, t, **computing_options(self.attention, method=self.method, work=work))
         refuse_non_finite(t, "the velocity of token", velocity)
         bound = getattr(self.attention, "speed_bound", None)
         return Rate(velocity.ravel(), speed=0.0 if bound is None else bound(state), work=work)

@@ -4,7 +4,6 @@ Data in: a `Solution`. Data out: the file, and from it an equal `Solution`. Arra
 """
 
 import json
-import os
 import zipfile
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from meanfield_pde.attention.integrals import Auto, Direct, Spectral
 from meanfield_pde.attention.model import Attention
 from meanfield_pde.density import MeanFieldPDE
+from meanfield_pde.mesh.files import replacing
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.particles import ParticleSystem
 from meanfield_pde.solution import HISTORY_TYPE, Solution
@@ -47,10 +47,8 @@ def save(path: str | Path, solution: Solution) -> None:
         mesh = solution.mesh
         arrays |= {f"mesh.{field.name}": getattr(mesh, field.name) for field in fields(mesh) if field.name not in ("name", "repairs")}
         described |= {"order": solution.system.order, "mesh": {"name": mesh.name, "repairs": mesh.repairs}}  # type: ignore[attr-defined]
-    temporary = file.with_name(file.name + ".tmp")
-    with temporary.open("wb") as stream:
+    with replacing(file) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, description=np.array(json.dumps(described)), **arrays)
-    os.replace(temporary, file)
 
 
 def load(path: str | Path) -> Solution:

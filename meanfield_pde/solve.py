@@ -96,11 +96,13 @@ def _run(
     watchers: tuple[Callback, ...],
     report: Progress,
 ) -> str:
-    saved = 0
+    saved, reason = 0, None
     while True:
         while saved < len(times) and times[saved] <= run.t:
             recorder.save(float(times[saved]), run.state_at(float(times[saved])))
             saved += 1
+        if reason is not None:
+            return reason
         if run.t >= t_end:
             return "done"
         before = run.t
@@ -108,12 +110,6 @@ def _run(
         recorder.log(run, run.t - before)
         report(run.t, t_end)
         reason = _asked_to_stop(watchers, run.t, system.measure(run.state))
-        if reason is not None:
-            while saved < len(times) and times[saved] <= run.t:
-                recorder.save(float(times[saved]), run.state_at(float(times[saved])))
-                saved += 1
-            recorder.save(run.t, run.state)
-            return reason
 
 
 def _asked_to_stop(watchers: tuple[Callback, ...], t: float, measure: Measure) -> str | None:

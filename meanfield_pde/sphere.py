@@ -53,6 +53,13 @@ def exp_map(x: FloatArray, v: FloatArray) -> FloatArray:
     return normalise(np.cos(angle) * x + np.sinc(angle / np.pi) * v)
 
 
+def spherical_angles(x: FloatArray) -> FloatArray:
+    """Colatitude in [0, pi] and longitude in [0, 2 pi] of points (m, 3): (m, 2)."""
+    longitude = np.arctan2(x[:, 1], x[:, 0])
+    longitude[longitude < 0] += 2 * np.pi
+    return np.stack([np.arctan2(np.hypot(x[:, 0], x[:, 1]), x[:, 2]), longitude], axis=1)
+
+
 def triangle_area(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
     """Signed area of spherical triangles on S^2, positive if a, b, c turn counter-clockwise seen from outside.
 

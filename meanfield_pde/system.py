@@ -105,10 +105,14 @@ def refuse_non_finite(t: float, what: str, rows: FloatArray) -> None:
         raise SolveError(f"{what} {row} is {rows[row]} at t = {t:.9g}, wanted a finite number")
 
 
+def computing_options(model: Any, **options: Any) -> dict[str, Any]:
+    """The options for a model that takes method=, weights= and work=; none for any other."""
+    return options if hasattr(model, "is_isotropic") else {}
+
+
 def model_energy(model: Any, measure: Measure, potential: FloatArray | None, method: Any) -> Scaled:
     """The model's energy, nan if it defines none."""
     energy = getattr(model, "energy", None)
     if energy is None:
         return Scaled(0.0, float("nan"))
-    options = {"method": method} if hasattr(model, "is_isotropic") else {}
-    return energy(measure, potential=potential, **options)
+    return energy(measure, potential=potential, **computing_options(model, method=method))

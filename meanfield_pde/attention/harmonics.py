@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ive
 
 from meanfield_pde.records import frozen, remembered
-from meanfield_pde.sphere import FloatArray, IntArray
+from meanfield_pde.sphere import FloatArray, IntArray, spherical_angles
 from meanfield_pde.threads import over_rows, thread_count
 
 ComplexArray = NDArray[np.complex128]
@@ -212,14 +212,7 @@ def _circle_angles(points: FloatArray) -> _CircleAngles:
 
 
 def _sphere_angles(points: FloatArray) -> FloatArray:
-    """Colatitude and longitude in [0, 2 pi], (m, 2)."""
-
-    def angles() -> FloatArray:
-        longitude = np.arctan2(points[:, 1], points[:, 0])
-        longitude[longitude < 0] += 2 * np.pi
-        return np.stack([np.arctan2(np.hypot(points[:, 0], points[:, 1]), points[:, 2]), longitude], axis=1)
-
-    return remembered("sphere angles", points, angles)
+    return remembered("sphere angles", points, lambda: spherical_angles(points))
 
 
 def _sphere_frame(points: FloatArray) -> FloatArray:

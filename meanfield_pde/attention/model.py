@@ -103,8 +103,8 @@ class Attention:
 
         Raises ValueError if dimensions differ and OverflowError if an unnormalised field exceeds double precision.
         """
-        x = self._checked(points, measure)
-        return tangent(x, self.field(x, measure, t, method, weights, work))
+        field = self.field(points, measure, t, method, weights, work)
+        return tangent(np.asarray(points, dtype=np.float64), field)
 
     def field(
         self,

@@ -109,14 +109,18 @@ def _on_one_radius(
     factors = harmonics.factors(radius, band + 1)
     scaled = coefficients * factors[degrees]
     values = harmonics.values(scaled, band, directions, band)
-    size = max(
-        float(values.max(initial=0.0)), -float(values.min(initial=0.0)), harmonics.root_mean_square(scaled, band) * np.sqrt(band + 1)
-    )
+    size = _size(harmonics, scaled, band, band, values)
     if not with_means:
         return Synthesis(values, None, None, size)
     gradients = harmonics.gradients(scaled / radius, band, directions, band)
     radials = harmonics.values(coefficients * (factors[degrees + 1] + degrees / radius * factors[degrees]), band, directions, band)
     return Synthesis(values, gradients, radials, size)
+
+
+def _size(harmonics: Harmonics, scaled: ComplexArray, band: int, narrower: int, values: FloatArray) -> float:
+    """An estimate of the largest value on the sphere, from the values found and from the mean square, which no choice of queries hides."""
+    found = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    return max(found, harmonics.root_mean_square(scaled, band) * float(np.sqrt(narrower + 1)))
 
 
 def _on_panels(
@@ -145,8 +149,7 @@ def _on_panels(
             at_node = harmonics.values(scaled, band, directions, narrower)
             values[rows] += cardinal[:, j] * at_node
             radials[rows] += slopes[:, j] / half * at_node
-            size = max(float(np.abs(at_node).max()), harmonics.root_mean_square(scaled, band) * np.sqrt(narrower + 1))
-            sizes[rows] = np.maximum(sizes[rows], size)
+            sizes[rows] = np.maximum(sizes[rows], _size(harmonics, scaled, band, narrower, at_node))
             if gradients is not None:
                 gradients[rows] += cardinal[:, j, None] * harmonics.gradients(scaled / radius, band, directions, narrower)
     return Synthesis(values, gradients, radials + values if with_means else None, sizes)
