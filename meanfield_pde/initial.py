@@ -12,7 +12,6 @@ import ducc0
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import eval_chebyt, eval_gegenbauer, gammaln
-from scipy.stats import vonmises_fisher
 
 from meanfield_pde import inputs
 from meanfield_pde.bessel import log_lambda
@@ -88,6 +87,8 @@ class VonMisesFisher:
     def draw(self, generator: np.random.Generator, count: int) -> FloatArray:
         if self.kappa < SMALL_KAPPA:
             return Uniform(self.dimension).draw(generator, count)
+        from scipy.stats import vonmises_fisher  # takes 0.2 s to load, as long as the rest of the package
+
         law = vonmises_fisher(self.mean, self.kappa)  # type: ignore[arg-type]  # the stubs ask for an integer kappa
         return normalise(law.rvs(count, random_state=generator).reshape(count, self.dimension))
 
