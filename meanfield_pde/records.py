@@ -12,12 +12,17 @@ T = TypeVar("T")
 
 
 def frozen(array: NDArray) -> NDArray:
-    """A read-only C-contiguous view (or copy) of an array; the array itself if it is that already."""
-    if not array.flags.writeable and array.flags.c_contiguous:
+    """A read-only C-contiguous copy of an array that owns its memory; the array itself if it is that already."""
+    if is_frozen(array) and array.flags.c_contiguous:
         return array
-    result = np.ascontiguousarray(array).view()
+    result = np.array(array, order="C")
     result.setflags(write=False)
     return result
+
+
+def is_frozen(array: NDArray) -> bool:
+    """Whether an array cannot change: a read-only view does when its owner writes."""
+    return not array.flags.writeable and array.base is None
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -42,9 +47,9 @@ _memory: OrderedDict[tuple[str, int], tuple[NDArray, Any]] = OrderedDict()
 def remembered(what: str, array: NDArray, make: Callable[[], T]) -> T:
     """make(), or what it gave for this very array before: work done once on points that do not change, such as those of a mesh, is kept.
 
-    Only read-only arrays count as unchanging; the last few are kept.
+    Only frozen arrays count as unchanging; the last few are kept.
     """
-    if array.flags.writeable:
+    if not is_frozen(array):
         return make()
     key = (what, id(array))
     if key not in _memory or _memory[key][0] is not array:
