@@ -1,37 +1,43 @@
 """Attention integrals by direct summation, O(m n) time and O(m + n) memory.
 
-For queries z = beta B x, (m, d), and a measure (y_j, m_j) of total mass M:
+For queries z = beta B x = r u, (m, d), and a measure (y_j, m_j) of total mass M:
 
-    log (1/M) sum_j m_j e^{<z, y_j>}          and          sum_j m_j e^{<z, y_j>} y_j / sum_j m_j e^{<z, y_j>} .
+    log (1/M) sum_j m_j e^{<z, y_j>} - shift     and          sum_j m_j e^{<z, y_j>} y_j / sum_j m_j e^{<z, y_j>} .
 
-Exponents are shifted by their largest value, so that no beta overflows; at small |z| the logarithm is taken of 1 + mean(e^s - 1),
-which keeps its digits as beta -> 0. Each query is summed by one thread in the order of the points, in blocks whose sums are compensated.
+On the sphere <z, y> = r - r |u - y|^2 / 2, and a small distance has more digits than an inner product near 1: exponents are taken from
+distances and shifted by that of the nearest point, so that no beta overflows and none loses digits. At small r the logarithm is taken
+of 1 + mean(e^{<z, y>} - 1), which keeps its digits as beta -> 0. Each query is summed by one thread in the order of the points, in
+blocks whose sums are compensated.
+
+Data in: queries and a measure. Data out: logarithms (m,) and means (m, d).
 """
 
 import numpy as np
 from numba import njit
 
+from meanfield_pde.attention.queries import SMALL_RADIUS, Queries
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.threads import over_rows
 
-SMALL_QUERY = 0.5
 BLOCK = 32
 
 
-def log_partition(queries: FloatArray, measure: Measure) -> FloatArray:
-    """log(Z(z) / M), (m,)."""
+def log_partition(queries: Queries, measure: Measure) -> FloatArray:
+    """log(Z(z) / M) - shift, (m,)."""
     points, masses = _sources(measure)
     logs = np.empty(len(queries))
-    over_rows(_log_partition, len(queries), np.ascontiguousarray(queries), points, masses, masses.sum(), logs)
+    directions = np.ascontiguousarray(queries.directions)
+    over_rows(_log_partition, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs)
     return logs
 
 
-def log_partition_and_mean(queries: FloatArray, measure: Measure) -> tuple[FloatArray, FloatArray]:
-    """log(Z(z) / M), (m,), and the attention-weighted mean of y, (m, d)."""
+def log_partition_and_mean(queries: Queries, measure: Measure) -> tuple[FloatArray, FloatArray]:
+    """log(Z(z) / M) - shift, (m,), and the attention-weighted mean of y, (m, d)."""
     points, masses = _sources(measure)
-    logs, means = np.empty(len(queries)), np.empty(queries.shape)
-    over_rows(_log_partition_and_mean, len(queries), np.ascontiguousarray(queries), points, masses, masses.sum(), logs, means)
+    logs, means = np.empty(len(queries)), np.empty(queries.directions.shape)
+    directions = np.ascontiguousarray(queries.directions)
+    over_rows(_log_partition_and_mean, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs, means)
     return logs, means
 
 
@@ -52,6 +58,15 @@ def _inner(a, b):
 
 
 @njit(cache=True, nogil=True)
+def _squared_distance(a, b):
+    total = 0.0
+    for k in range(len(a)):
+        difference = a[k] - b[k]
+        total += difference * difference
+    return total
+
+
+@njit(cache=True, nogil=True)
 def _compensated(total, carry, term):
     """Kahan's sum of one more term."""
     corrected = term - carry
@@ -60,43 +75,46 @@ def _compensated(total, carry, term):
 
 
 @njit(cache=True, nogil=True)
-def _largest_exponent(query, points):
-    largest = -np.inf
+def _nearest(direction, points):
+    """The squared distance to the nearest point."""
+    nearest = np.inf
     for j in range(len(points)):
-        largest = max(largest, _inner(query, points[j]))
-    return largest
+        nearest = min(nearest, _squared_distance(direction, points[j]))
+    return nearest
 
 
 @njit(cache=True, nogil=True)
-def _log_partition(first, last, queries, points, masses, total_mass, logs):
+def _log_partition(first, last, directions, radii, points, masses, total_mass, shift, logs):
     n = len(points)
     for i in range(first, last):
-        query = queries[i]
-        small = _inner(query, query) < SMALL_QUERY * SMALL_QUERY
-        shift = 0.0 if small else _largest_exponent(query, points)
+        direction, radius = directions[i], radii[i]
+        small = radius < SMALL_RADIUS
+        nearest = 0.0 if small else _nearest(direction, points)
         total = carry = 0.0
         for start in range(0, n, BLOCK):
             block = 0.0
             for j in range(start, min(start + BLOCK, n)):
-                exponent = _inner(query, points[j]) - shift
-                block += masses[j] * (np.expm1(exponent) if small else np.exp(exponent))
+                if small:
+                    block += masses[j] * np.expm1(radius * _inner(direction, points[j]))
+                else:
+                    block += masses[j] * np.exp(radius / 2 * (nearest - _squared_distance(direction, points[j])))
             total, carry = _compensated(total, carry, block)
-        logs[i] = np.log1p(total / total_mass) if small else shift + np.log(total / total_mass)
+        logs[i] = np.log1p(total / total_mass) if small else np.log(total / total_mass) + (radius - shift - radius * nearest / 2)
 
 
 @njit(cache=True, nogil=True)
-def _log_partition_and_mean(first, last, queries, points, masses, total_mass, logs, means):
+def _log_partition_and_mean(first, last, directions, radii, points, masses, total_mass, shift, logs, means):
     n, d = points.shape
     block, total, carry = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)
     for i in range(first, last):
-        query = queries[i]
-        shift = _largest_exponent(query, points)
+        direction, radius = directions[i], radii[i]
+        nearest = _nearest(direction, points)
         total[:] = 0.0
         carry[:] = 0.0
         for start in range(0, n, BLOCK):
             block[:] = 0.0
             for j in range(start, min(start + BLOCK, n)):
-                weight = masses[j] * np.exp(_inner(query, points[j]) - shift)
+                weight = masses[j] * np.exp(radius / 2 * (nearest - _squared_distance(direction, points[j])))
                 block[d] += weight
                 for k in range(d):
                     block[k] += weight * points[j, k]
@@ -104,4 +122,4 @@ def _log_partition_and_mean(first, last, queries, points, masses, total_mass, lo
                 total[k], carry[k] = _compensated(total[k], carry[k], block[k])
         for k in range(d):
             means[i, k] = total[k] / total[d]
-        logs[i] = shift + np.log(total[d] / total_mass)
+        logs[i] = np.log(total[d] / total_mass) + (radius - shift - radius * nearest / 2)

@@ -21,8 +21,8 @@ from meanfield_pde.threads import over_rows, thread_count
 
 ComplexArray = NDArray[np.complex128]
 
-EPSILON = 5e-14
-"""Tolerance asked of the transforms; the errors measured are about a tenth of it, relative to the largest value."""
+EPSILON = 1e-14
+"""Tolerance asked of the transforms; the errors measured are about half of it, relative to the largest value."""
 
 MOST_DEGREES = 1 << 14
 RADII_KEPT = 1024

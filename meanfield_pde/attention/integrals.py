@@ -5,7 +5,7 @@ otherwise. A query at which the transforms have lost the digits (Z far below its
 V or B = -I, far clusters) is summed directly; if that is most of them, all are. Both methods agree to 1e-10 in log Z.
 
 A caller that only needs mass times velocity (a density) gives weights (m,), the mass at each query: then a query is summed only if
-weight times error exceeds `accuracy` of the largest weight. Where nothing weighs, Z below its noise is replaced by ten times the noise.
+weight times error exceeds `accuracy` of the largest weight. Where nothing weighs, Z below twice its noise is replaced by that.
 
 Data in: queries and a measure. Data out: `Integrals`, with the number of queries that were summed.
 """
@@ -31,7 +31,8 @@ PAIR, POINT, DEGREE = 1.0, 40.0, 1.5
 
 @dataclass(frozen=True)
 class Integrals:
-    """logs: log(Z/M), (m,). means: the attention-weighted mean of y, (m, d), None if not asked for. summed: queries answered by sums."""
+    """logs: log(Z/M) - shift of the queries, (m,). means: the attention-weighted mean of y, (m, d), None if not asked for.
+    summed: number of queries answered by sums."""
 
     logs: FloatArray
     means: FloatArray | None
@@ -50,9 +51,9 @@ class Direct:
 
     def integrals(self, queries: Queries, measure: Measure, with_means: bool, weights: FloatArray | None) -> Integrals:
         if with_means:
-            logs, means = direct.log_partition_and_mean(queries.vectors, measure)
+            logs, means = direct.log_partition_and_mean(queries, measure)
             return Integrals(logs, means, len(queries))
-        return Integrals(direct.log_partition(queries.vectors, measure), None, len(queries))
+        return Integrals(direct.log_partition(queries, measure), None, len(queries))
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class Spectral:
     def integrals(self, queries: Queries, measure: Measure, with_means: bool, weights: FloatArray | None) -> Integrals:
         if measure.dimension > 3:
             raise ValueError(f"method is 'spectral' in R^{measure.dimension}, wanted R^2 or R^3: there are no transforms beyond")
+        if not len(queries):
+            return Integrals(np.empty(0), np.empty((0, measure.dimension)) if with_means else None, 0)
+        if not np.isfinite(queries.directions.sum() + queries.largest_radius):
+            row, _ = inputs.first_index(~np.isfinite(queries.vectors))
+            raise ValueError(f"beta B x is {queries.vectors[row]} at point {row}, wanted finite numbers: transforms take all at once")
         logs, means, errors = spectral.integrals(queries, measure, with_means, self.accuracy, self.band)
         if errors.max(initial=0.0) <= POINTWISE:
             return Integrals(logs, means, 0)
@@ -106,8 +112,10 @@ METHODS: dict[str, Method] = {"auto": Auto(), "direct": Direct(), "spectral": Sp
 
 
 def resolve_method(method: str | Method) -> Method:
-    """The method for a name, or the object given. Raises ValueError for an unknown name."""
-    return METHODS[inputs.choice("method", method, METHODS)] if isinstance(method, str) else method
+    """The method for a name, or the object given. Raises ValueError for an unknown name or an object without `integrals`."""
+    if isinstance(method, str) or not hasattr(method, "integrals"):
+        return METHODS[inputs.choice("method", method, METHODS)]
+    return method
 
 
 def _transforms_are_cheaper(queries: Queries, measure: Measure, with_means: bool) -> bool:

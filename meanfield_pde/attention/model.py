@@ -24,6 +24,9 @@ from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, tangent
 
 LARGEST_LOG = float(np.log(np.finfo(np.float64).max))
+NEGLIGIBLE = 1e-30
+"""Below this largest entry of beta B, e^{<z, y>} is 1 + <z, y> far beyond double precision."""
+
 PROPORTIONAL = 1e-14
 """V counts as c B^T if they differ by less than this, relative to the size of V."""
 
@@ -118,13 +121,13 @@ class Attention:
         """A[mu] (m, d), the attention output before its projection to the tangent space."""
         x = self._checked(points, measure)
         if self._is_linear:
-            logs, means = np.zeros(len(x)), np.tile(measure.mean() / measure.total, (len(x), 1))
+            logs, shift, means = np.zeros(len(x)), 0.0, np.tile(measure.mean() / measure.total, (len(x), 1))
         else:
-            found = self._integrals(x, measure, True, method, weights, work)
+            found, shift = self._integrals(x, measure, True, method, weights, work)
             assert found.means is not None, "means were asked for"
             logs, means = found.logs, found.means
         if not self.normalised:
-            means = means * self._exponential(logs, measure)[:, None]
+            means = means * self._exponential(logs, shift, measure)[:, None]
         return means if self.value is None else means @ self.value.T
 
     def potential(
@@ -144,20 +147,24 @@ class Attention:
         if self._is_linear:
             mean = measure.mean() * (1 / measure.total if self.normalised else np.exp(-self.log_scale))
             return x @ (mean if self.value is None else self.value @ mean)
-        logs = self._integrals(x, measure, False, method, weights, work).logs
+        found, shift = self._integrals(x, measure, False, method, weights, work)
+        logs = found.logs
         if self.normalised:
+            logs += shift
             logs *= factor / self.beta
             return logs
         unit = np.exp(-self.log_scale)
-        large = self._exponential(logs, measure) - measure.total * unit
-        small = measure.total * unit * np.expm1(np.minimum(logs, 1.0))
-        return factor / self.beta * np.where(logs < 1.0, small, large)
+        large = self._exponential(logs, shift, measure) - measure.total * unit
+        small = measure.total * unit * np.expm1(np.minimum(logs + shift, 1.0))
+        return factor / self.beta * np.where(logs + shift < 1.0, small, large)
 
     def log_partition(self, points: ArrayLike, measure: Measure, method: str | Method = "auto") -> FloatArray:
         """log Z(beta B x) (m,), for any beta without overflow."""
         x = self._checked(points, measure)
-        logs = np.zeros(len(x)) if self._is_linear else self._integrals(x, measure, False, method, None, None).logs
-        return logs + np.log(measure.total)
+        if self._is_linear:
+            return np.full(len(x), np.log(measure.total))
+        found, shift = self._integrals(x, measure, False, method, None, None)
+        return found.logs + (shift + np.log(measure.total))
 
     def energy(self, measure: Measure, potential: FloatArray | None = None, method: str | Method = "auto") -> Scaled:
         """E = (1/2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794); at beta = 0 its finite part <Q m, K m>/2, m = int x dmu.
@@ -189,8 +196,8 @@ class Attention:
 
     @property
     def _is_linear(self) -> bool:
-        """Whether Z is constant, so that attention averages without weights."""
-        return self.beta == 0 or (self._bilinear is not None and not self._bilinear.any())
+        """Whether Z is constant to rounding, so that attention averages without weights."""
+        return self.beta * (1.0 if self._bilinear is None else float(np.abs(self._bilinear).max())) <= NEGLIGIBLE
 
     def _potential_factor(self) -> float | None:
         """c with V = c B^T, None if there is none."""
@@ -226,22 +233,25 @@ class Attention:
         method: str | Method,
         weights: FloatArray | None,
         work: Counter[str] | None,
-    ) -> Integrals:
-        found = resolve_method(method).integrals(queries(points, self.beta, self._bilinear), measure, with_means, weights)
+    ) -> tuple[Integrals, float]:
+        """The integrals, and the shift left out of their logarithms."""
+        asked = queries(points, self.beta, self._bilinear)
+        found = resolve_method(method).integrals(asked, measure, with_means, weights)
         if work is not None:
             work["sums"] += found.summed
             work["transforms"] += len(points) - found.summed
-        return found
+        return found, asked.shift
 
-    def _exponential(self, logs: FloatArray, measure: Measure) -> FloatArray:
-        """Z e^-log_scale (m,) from log(Z/M)."""
-        largest = float(logs.max(initial=-np.inf)) + float(np.log(measure.total)) - self.log_scale
+    def _exponential(self, logs: FloatArray, shift: float, measure: Measure) -> FloatArray:
+        """Z e^-log_scale (m,) from log(Z/M) - shift."""
+        constant = shift + float(np.log(measure.total)) - self.log_scale
+        largest = float(logs.max(initial=-np.inf)) + constant
         if largest > LARGEST_LOG:
             raise OverflowError(
                 f"the unnormalised field reaches e^{largest:.4g} at beta = {self.beta:g}, beyond double precision; "
                 f"use log_scale={self.beta:g} (time in units of e^-log_scale) or normalised=True"
             )
-        return np.exp(logs + (np.log(measure.total) - self.log_scale))
+        return np.exp(logs + constant)
 
     def _checked(self, points: ArrayLike, measure: Measure) -> FloatArray:
         x = np.asarray(points, dtype=np.float64)

@@ -11,6 +11,9 @@ from meanfield_pde.sphere import FloatArray
 
 SAME_RADIUS = 1e-13
 
+SMALL_RADIUS = 2.0
+"""Below this, log(Z/M) is taken of 1 + mean(e^{<z, y>} - 1), which keeps its digits as |z| -> 0; above, of Z e^{-|z|}."""
+
 
 @dataclass(frozen=True)
 class Queries:
@@ -30,6 +33,11 @@ class Queries:
     def largest_radius(self) -> float:
         """max |z|."""
         return float(self.radii.max(initial=0.0)) if self.radius is None else self.radius
+
+    @property
+    def shift(self) -> float:
+        """What is left out of log(Z/M): a large radius that all queries share, beside which log(e^{-r} Z/M) would lose digits."""
+        return 0.0 if self.radius is None or self.radius < SMALL_RADIUS else self.radius
 
     def __len__(self) -> int:
         return len(self.directions)

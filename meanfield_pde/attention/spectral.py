@@ -7,7 +7,7 @@ e^{-r} Z(r u) is smooth in r: queries are grouped into panels of radii, synthesi
 radial derivative is that of the interpolant. Kernels are sums of e^{-r s}, 0 <= s <= 2, with positive weights, so that interpolation
 keeps relative accuracy at every query.
 
-Data in: queries and a measure. Data out: log(Z/M), means and relative errors. Source: 2312.10794 for Z; the expansions are in `harmonics`.
+Data in: queries and a measure. Data out: log(Z/M) - shift, means and relative errors. Source: 2312.10794 for Z; expansions: `harmonics`.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from numpy.polynomial import chebyshev
 from scipy.special import ive
 
 from meanfield_pde.attention.harmonics import HARMONICS, ComplexArray, Harmonics
-from meanfield_pde.attention.queries import Queries
+from meanfield_pde.attention.queries import SMALL_RADIUS, Queries
 from meanfield_pde.bessel import bessel_ratio, log_lambda
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import frozen
@@ -29,11 +29,10 @@ NARROWEST_HALF = 0.5
 FEWEST_NODES = 10
 """However few give the values: the radial derivative is taken from them too."""
 
-SMALL_RADIUS = 0.5
-NOISE = 1e-13
+NOISE = 5e-14
 """Absolute error of the transforms over the largest value at that radius: an upper bound of what tests measure."""
 
-LOST = 0.1
+LOST = 0.5
 """Where the relative error would exceed this, Z is replaced by the value at which it does not: a logarithm needs a positive number."""
 
 
@@ -51,7 +50,7 @@ class Synthesis:
 def integrals(
     queries: Queries, measure: Measure, with_means: bool, accuracy: float, band: int | None = None
 ) -> tuple[FloatArray, FloatArray | None, FloatArray]:
-    """log(Z/M) (m,), the attention-weighted means of y (m, d) or None, and the relative error of Z (m,).
+    """log(Z/M) - shift (m,), the attention-weighted means of y (m, d) or None, and the relative error of Z (m,).
 
     accuracy: of the truncation, over the largest Z. band: largest degree, chosen from the accuracy if None.
     """
@@ -75,7 +74,7 @@ def integrals(
     z += mean
     np.maximum(z, noise / LOST, out=z)
     logs = np.log(z)
-    logs += r
+    logs += r - queries.shift
     if close is not None:
         logs = np.where(r < SMALL_RADIUS, close, logs)
     means = None
@@ -96,7 +95,7 @@ def _mean_excess(d: int, r: FloatArray | float) -> FloatArray:
     small = np.minimum(r, SMALL_RADIUS) ** 2 / 4
     result = np.zeros_like(small)
     term = np.ones_like(small)
-    for n in range(1, 9):
+    for n in range(1, 16):
         term = term * small / (n * (d / 2 + n - 1))
         result = result + term
     return result
