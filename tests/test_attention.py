@@ -199,7 +199,7 @@ def test_a_light_measure_does_not_overflow():
     x = np.array([[0.6, 0.8, 0], [1.0, 0, 0]])
     measure, attention = Measure([[1, 0, 0]], [1e-20]), Attention(720, normalised=False)
     size = np.exp(720 * np.array([0.6, 1.0]) - 20 * np.log(10))
-    np.testing.assert_allclose(attention.field(x, measure), size[:, None] * measure.points, rtol=1e-12)
+    np.testing.assert_allclose(attention.field(x, measure) / size[:, None], np.tile(measure.points, (2, 1)), rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(attention.potential(x, measure), size / 720, rtol=1e-12)
 
 
@@ -500,3 +500,15 @@ def test_a_bad_point_spoils_its_own_row_only(lopsided):
     velocity = Attention(3.0).velocity(x, lopsided(3))
     np.testing.assert_array_equal(np.isnan(velocity).all(axis=1), [False, False, True, False, False])
     assert np.isfinite(velocity[[0, 1, 3, 4]]).all()
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("beta", [9.0, 100.0, 600.0])
+def test_the_pull_of_far_clusters_keeps_its_digits(d, beta):
+    """Two clusters a radian apart: e^{-beta (1 - cos 1)} is 1e-120 at beta = 600, the rounding of unit vectors 1e-16."""
+    x = np.zeros((2, d))
+    x[0, 0], x[1, :2] = 1.0, (np.cos(1.0), np.sin(1.0))
+    weight = np.exp(-beta * (1 - np.cos(1.0)))
+    velocity = Attention(beta).velocity(x, Measure(x))
+    assert np.linalg.norm(velocity[0]) == pytest.approx(weight * np.sin(1.0) / (1 + weight), rel=1e-14 * beta)
+    np.testing.assert_allclose(velocity[0, :2] / np.linalg.norm(velocity[0]), [0.0, 1.0], atol=1e-12)

@@ -2,14 +2,15 @@
 
 For queries z = beta B x = r u, (m, d), and a measure (y_j, m_j) of total mass M:
 
-    log (1/M) sum_j m_j e^{<z, y_j>} - shift     and          sum_j m_j e^{<z, y_j>} y_j / sum_j m_j e^{<z, y_j>} .
+    log (1/M) sum_j m_j e^{<z, y_j>} - shift     and     sum_j m_j e^{<z, y_j>} (y_j - u) / sum_j m_j e^{<z, y_j>} .
 
 On the sphere <z, y> = r - r |u - y|^2 / 2, and a small distance has more digits than an inner product near 1: exponents are taken from
 distances and shifted by that of the nearest point, so that no beta overflows and none loses digits. At small r the logarithm is taken
-of 1 + mean(e^{<z, y>} - 1), which keeps its digits as beta -> 0. Each query is summed by one thread in the order of the points, in
+of 1 + mean(e^{<z, y>} - 1), which keeps its digits as beta -> 0. A token that looks at itself sees an offset of exactly 0, so that the
+pull of clusters whose weight is 1e-200 is not lost in its rounding. Each query is summed by one thread in the order of the points, in
 blocks whose sums are compensated.
 
-Data in: queries and a measure. Data out: logarithms (m,) and means (m, d).
+Data in: queries and a measure. Data out: logarithms (m,) and offsets (m, d).
 """
 
 import numpy as np
@@ -32,13 +33,15 @@ def log_partition(queries: Queries, measure: Measure) -> FloatArray:
     return logs
 
 
-def log_partition_and_mean(queries: Queries, measure: Measure) -> tuple[FloatArray, FloatArray]:
-    """log(Z(z) / M) - shift, (m,), and the attention-weighted mean of y, (m, d)."""
+def log_partition_and_offset(queries: Queries, measure: Measure) -> tuple[FloatArray, FloatArray]:
+    """log(Z(z) / M) - shift, (m,), and the attention-weighted mean of y - u, (m, d)."""
     points, masses = _sources(measure)
-    logs, means = np.empty(len(queries)), np.empty(queries.directions.shape)
+    logs, offsets = np.empty(len(queries)), np.empty(queries.directions.shape)
     directions = np.ascontiguousarray(queries.directions)
-    over_rows(_log_partition_and_mean, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs, means)
-    return logs, means
+    over_rows(
+        _log_partition_and_offset, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs, offsets
+    )
+    return logs, offsets
 
 
 def _sources(measure: Measure) -> tuple[FloatArray, FloatArray]:
@@ -103,7 +106,7 @@ def _log_partition(first, last, directions, radii, points, masses, total_mass, s
 
 
 @njit(cache=True, nogil=True)
-def _log_partition_and_mean(first, last, directions, radii, points, masses, total_mass, shift, logs, means):
+def _log_partition_and_offset(first, last, directions, radii, points, masses, total_mass, shift, logs, offsets):
     n, d = points.shape
     block, total, carry = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)
     for i in range(first, last):
@@ -117,9 +120,9 @@ def _log_partition_and_mean(first, last, directions, radii, points, masses, tota
                 weight = masses[j] * np.exp(radius / 2 * (nearest - _squared_distance(direction, points[j])))
                 block[d] += weight
                 for k in range(d):
-                    block[k] += weight * points[j, k]
+                    block[k] += weight * (points[j, k] - direction[k])
             for k in range(d + 1):
                 total[k], carry[k] = _compensated(total[k], carry[k], block[k])
         for k in range(d):
-            means[i, k] = total[k] / total[d]
+            offsets[i, k] = total[k] / total[d]
         logs[i] = np.log(total[d] / total_mass) + (radius - shift - radius * nearest / 2)

@@ -31,28 +31,29 @@ PAIR, POINT, DEGREE = 1.0, 40.0, 1.5
 
 @dataclass(frozen=True)
 class Integrals:
-    """logs: log(Z/M) - shift of the queries, (m,). means: the attention-weighted mean of y, (m, d), None if not asked for.
+    """logs: log(Z/M) - shift of the queries, (m,). offsets: the attention-weighted mean of y minus the direction of
+    the query, (m, d), None if not asked for.
     summed: number of queries answered by sums."""
 
     logs: FloatArray
-    means: FloatArray | None
+    offsets: FloatArray | None
     summed: int
 
 
 class Method(Protocol):
     """A way to compute the integrals."""
 
-    def integrals(self, queries: Queries, measure: Measure, with_means: bool, weights: FloatArray | None) -> Integrals: ...
+    def integrals(self, queries: Queries, measure: Measure, with_offsets: bool, weights: FloatArray | None) -> Integrals: ...
 
 
 @dataclass(frozen=True)
 class Direct:
     """Sums over all sources for every query."""
 
-    def integrals(self, queries: Queries, measure: Measure, with_means: bool, weights: FloatArray | None) -> Integrals:
-        if with_means:
-            logs, means = direct.log_partition_and_mean(queries, measure)
-            return Integrals(logs, means, len(queries))
+    def integrals(self, queries: Queries, measure: Measure, with_offsets: bool, weights: FloatArray | None) -> Integrals:
+        if with_offsets:
+            logs, offsets = direct.log_partition_and_offset(queries, measure)
+            return Integrals(logs, offsets, len(queries))
         return Integrals(direct.log_partition(queries, measure), None, len(queries))
 
 
@@ -71,17 +72,17 @@ class Spectral:
         if self.band is not None:
             inputs.integer("band", self.band, low=1)
 
-    def integrals(self, queries: Queries, measure: Measure, with_means: bool, weights: FloatArray | None) -> Integrals:
+    def integrals(self, queries: Queries, measure: Measure, with_offsets: bool, weights: FloatArray | None) -> Integrals:
         if measure.dimension > 3:
             raise ValueError(f"method is 'spectral' in R^{measure.dimension}, wanted R^2 or R^3: there are no transforms beyond")
         if not len(queries):
-            return Integrals(np.empty(0), np.empty((0, measure.dimension)) if with_means else None, 0)
+            return Integrals(np.empty(0), np.empty((0, measure.dimension)) if with_offsets else None, 0)
         if not np.isfinite(queries.directions.sum() + queries.largest_radius):
             row, _ = inputs.first_index(~np.isfinite(queries.vectors))
             raise ValueError(f"beta B x is {queries.vectors[row]} at point {row}, wanted finite numbers: transforms take all at once")
-        logs, means, errors = spectral.integrals(queries, measure, with_means, self.accuracy, self.band)
+        logs, offsets, errors = spectral.integrals(queries, measure, with_offsets, self.accuracy, self.band)
         if errors.max(initial=0.0) <= POINTWISE:
-            return Integrals(logs, means, 0)
+            return Integrals(logs, offsets, 0)
         allowed: FloatArray | float = POINTWISE
         if weights is not None:
             heaviest = float(weights.max(initial=0.0))
@@ -89,23 +90,23 @@ class Spectral:
             allowed = np.maximum(POINTWISE, self.accuracy * share)
         lost = np.flatnonzero(errors > allowed)
         if not len(lost):
-            return Integrals(logs, means, 0)
+            return Integrals(logs, offsets, 0)
         if 2 * len(lost) > len(queries):
-            return Direct().integrals(queries, measure, with_means, None)
-        summed = Direct().integrals(queries[lost], measure, with_means, None)
+            return Direct().integrals(queries, measure, with_offsets, None)
+        summed = Direct().integrals(queries[lost], measure, with_offsets, None)
         logs[lost] = summed.logs
-        if means is not None:
-            means[lost] = summed.means
-        return Integrals(logs, means, len(lost))
+        if offsets is not None:
+            offsets[lost] = summed.offsets
+        return Integrals(logs, offsets, len(lost))
 
 
 @dataclass(frozen=True)
 class Auto:
     """The rule stated above."""
 
-    def integrals(self, queries: Queries, measure: Measure, with_means: bool, weights: FloatArray | None) -> Integrals:
-        method = Spectral() if _transforms_are_cheaper(queries, measure, with_means) else Direct()
-        return method.integrals(queries, measure, with_means, weights)
+    def integrals(self, queries: Queries, measure: Measure, with_offsets: bool, weights: FloatArray | None) -> Integrals:
+        method = Spectral() if _transforms_are_cheaper(queries, measure, with_offsets) else Direct()
+        return method.integrals(queries, measure, with_offsets, weights)
 
 
 METHODS: dict[str, Method] = {"auto": Auto(), "direct": Direct(), "spectral": Spectral()}
@@ -118,10 +119,10 @@ def resolve_method(method: str | Method) -> Method:
     return method
 
 
-def _transforms_are_cheaper(queries: Queries, measure: Measure, with_means: bool) -> bool:
+def _transforms_are_cheaper(queries: Queries, measure: Measure, with_offsets: bool) -> bool:
     d, pairs = measure.dimension, len(queries) * len(measure)
     if d > 3 or pairs < MANY_PAIRS:
         return False
-    passes = spectral.synthesis_count(queries, with_means, Spectral.accuracy)
+    passes = spectral.synthesis_count(queries, with_offsets, Spectral.accuracy)
     degree = np.sqrt(2 * queries.largest_radius * np.log(1 / Spectral.accuracy)) + 10
     return bool(POINT * (len(measure) + passes * len(queries)) + passes * DEGREE * degree**d < PAIR * pairs)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
 from meanfield_pde.attention.integrals import Integrals, Method, resolve_method
-from meanfield_pde.attention.queries import queries
+from meanfield_pde.attention.queries import Queries, queries
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import equal, frozen
 from meanfield_pde.scaled import Scaled
@@ -106,8 +106,11 @@ class Attention:
 
         Raises ValueError if dimensions differ and OverflowError if an unnormalised field exceeds double precision.
         """
-        field = self.field(points, measure, t, method, weights, work)
-        return tangent(np.asarray(points, dtype=np.float64), field)
+        x = self._checked(points, measure)
+        radial, rest = self._average(x, measure, method, weights, work)
+        if not self.is_isotropic:  # otherwise V maps the radial part to a multiple of x, whose rounding would hide a small velocity
+            rest = rest + radial
+        return tangent(x, rest if self.value is None else rest @ self.value.T)
 
     def field(
         self,
@@ -119,16 +122,8 @@ class Attention:
         work: Counter[str] | None = None,
     ) -> FloatArray:
         """A[mu] (m, d), the attention output before its projection to the tangent space."""
-        x = self._checked(points, measure)
-        if self._is_linear:
-            logs, shift, means = np.zeros(len(x)), 0.0, np.tile(measure.mean() / measure.total, (len(x), 1))
-        else:
-            found, shift = self._integrals(x, measure, True, method, weights, work)
-            assert found.means is not None, "means were asked for"
-            logs, means = found.logs, found.means
-        if not self.normalised:
-            means = means * self._exponential(logs, shift, measure)[:, None]
-        return means if self.value is None else means @ self.value.T
+        radial, rest = self._average(self._checked(points, measure), measure, method, weights, work)
+        return radial + rest if self.value is None else (radial + rest) @ self.value.T
 
     def potential(
         self,
@@ -147,8 +142,8 @@ class Attention:
         if self._is_linear:
             mean = measure.mean() * (1 / measure.total if self.normalised else np.exp(-self.log_scale))
             return x @ (mean if self.value is None else self.value @ mean)
-        found, shift = self._integrals(x, measure, False, method, weights, work)
-        logs = found.logs
+        asked = queries(x, self.beta, self._bilinear)
+        logs, shift = self._integrals(asked, measure, False, method, weights, work).logs, asked.shift
         if self.normalised:
             logs += shift
             logs *= factor / self.beta
@@ -163,8 +158,8 @@ class Attention:
         x = self._checked(points, measure)
         if self._is_linear:
             return np.full(len(x), np.log(measure.total))
-        found, shift = self._integrals(x, measure, False, method, None, None)
-        return found.logs + (shift + np.log(measure.total))
+        asked = queries(x, self.beta, self._bilinear)
+        return self._integrals(asked, measure, False, method, None, None).logs + (asked.shift + np.log(measure.total))
 
     def energy(self, measure: Measure, potential: FloatArray | None = None, method: str | Method = "auto") -> Scaled:
         """E = (1/2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794); at beta = 0 its finite part <Q m, K m>/2, m = int x dmu.
@@ -225,22 +220,35 @@ class Attention:
             return None
         return np.log(total) + (np.log1p(excess) if unit == 1 else self.log_scale + np.log(excess + unit))
 
+    def _average(
+        self, points: FloatArray, measure: Measure, method: str | Method, weights: FloatArray | None, work: Counter[str] | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The attention-weighted mean of y (times Z e^-log_scale for USA) as a multiple of B x and the rest, both (m, d)."""
+        if self._is_linear:
+            mean = measure.mean() * (1 / measure.total if self.normalised else np.exp(-self.log_scale))
+            return np.zeros(points.shape), np.tile(mean, (len(points), 1))
+        asked = queries(points, self.beta, self._bilinear)
+        found = self._integrals(asked, measure, True, method, weights, work)
+        assert found.offsets is not None, "offsets were asked for"
+        if self.normalised:
+            return asked.directions, found.offsets
+        scale = self._exponential(found.logs, asked.shift, measure)[:, None]
+        return scale * asked.directions, scale * found.offsets
+
     def _integrals(
         self,
-        points: FloatArray,
+        asked: Queries,
         measure: Measure,
-        with_means: bool,
+        with_offsets: bool,
         method: str | Method,
         weights: FloatArray | None,
         work: Counter[str] | None,
-    ) -> tuple[Integrals, float]:
-        """The integrals, and the shift left out of their logarithms."""
-        asked = queries(points, self.beta, self._bilinear)
-        found = resolve_method(method).integrals(asked, measure, with_means, weights)
+    ) -> Integrals:
+        found = resolve_method(method).integrals(asked, measure, with_offsets, weights)
         if work is not None:
             work["sums"] += found.summed
-            work["transforms"] += len(points) - found.summed
-        return found, asked.shift
+            work["transforms"] += len(asked) - found.summed
+        return found
 
     def _exponential(self, logs: FloatArray, shift: float, measure: Measure) -> FloatArray:
         """Z e^-log_scale (m,) from log(Z/M) - shift."""

@@ -7,7 +7,7 @@ e^{-r} Z(r u) is smooth in r: queries are grouped into panels of radii, synthesi
 radial derivative is that of the interpolant. Kernels are sums of e^{-r s}, 0 <= s <= 2, with positive weights, so that interpolation
 keeps relative accuracy at every query.
 
-Data in: queries and a measure. Data out: log(Z/M) - shift, means and relative errors. Source: 2312.10794 for Z; expansions: `harmonics`.
+Data in: queries and a measure. Data out: log(Z/M) - shift, offsets and relative errors. Source: 2312.10794 for Z; expansions: `harmonics`.
 """
 
 from dataclasses import dataclass
@@ -48,9 +48,9 @@ class Synthesis:
 
 
 def integrals(
-    queries: Queries, measure: Measure, with_means: bool, accuracy: float, band: int | None = None
+    queries: Queries, measure: Measure, with_offsets: bool, accuracy: float, band: int | None = None
 ) -> tuple[FloatArray, FloatArray | None, FloatArray]:
-    """log(Z/M) - shift (m,), the attention-weighted means of y (m, d) or None, and the relative error of Z (m,).
+    """log(Z/M) - shift (m,), the attention-weighted mean of y - u (m, d) or None, and the relative error of Z (m,).
 
     accuracy: of the truncation, over the largest Z. band: largest degree, chosen from the accuracy if None.
     """
@@ -59,10 +59,10 @@ def integrals(
     coefficients = harmonics.analyse(measure.points, measure.masses, band) / measure.total
     coefficients[0] = 0.0
     if queries.radius is None:
-        rest = _on_panels(harmonics, coefficients, band, queries, with_means, accuracy)
+        rest = _on_panels(harmonics, coefficients, band, queries, with_offsets, accuracy)
         r: FloatArray | float = queries.radii
     else:
-        rest = _on_one_radius(harmonics, coefficients, band, queries.directions, queries.radius, with_means)
+        rest = _on_one_radius(harmonics, coefficients, band, queries.directions, queries.radius, with_offsets)
         r = queries.radius
     log_mean, ratio = _constant(d, r) if isinstance(r, float) else (log_lambda(d, 0, r), bessel_ratio(d / 2 - 1, r))
     mean = np.exp(log_mean - r)
@@ -77,11 +77,11 @@ def integrals(
     logs += r - queries.shift
     if close is not None:
         logs = np.where(r < SMALL_RADIUS, close, logs)
-    means = None
+    offsets = None
     if rest.gradients is not None and rest.radials is not None:
         along = mean * ratio + rest.radials
-        means = (along[:, None] * queries.directions + rest.gradients) / z[:, None]
-    return logs, means, np.divide(noise, z, out=z)
+        offsets = ((along - z)[:, None] * queries.directions + rest.gradients) / z[:, None]
+    return logs, offsets, np.divide(noise, z, out=z)
 
 
 @lru_cache(16)
@@ -102,14 +102,14 @@ def _mean_excess(d: int, r: FloatArray | float) -> FloatArray:
 
 
 def _on_one_radius(
-    harmonics: Harmonics, coefficients: ComplexArray, band: int, directions: FloatArray, radius: float, with_means: bool
+    harmonics: Harmonics, coefficients: ComplexArray, band: int, directions: FloatArray, radius: float, with_offsets: bool
 ) -> Synthesis:
     degrees = harmonics.degrees(band)
     factors = harmonics.factors(radius, band + 1)
     scaled = coefficients * factors[degrees]
     values = harmonics.values(scaled, band, directions, band)
     size = _size(harmonics, scaled, band, band, values)
-    if not with_means:
+    if not with_offsets:
         return Synthesis(values, None, None, size)
     gradients = harmonics.gradients(scaled / radius, band, directions, band)
     radials = harmonics.values(coefficients * (factors[degrees + 1] + degrees / radius * factors[degrees]), band, directions, band)
@@ -123,11 +123,11 @@ def _size(harmonics: Harmonics, scaled: ComplexArray, band: int, narrower: int, 
 
 
 def _on_panels(
-    harmonics: Harmonics, coefficients: ComplexArray, band: int, queries: Queries, with_means: bool, accuracy: float
+    harmonics: Harmonics, coefficients: ComplexArray, band: int, queries: Queries, with_offsets: bool, accuracy: float
 ) -> Synthesis:
     m, d = queries.directions.shape
     values, radials, sizes = np.zeros(m), np.zeros(m), np.zeros(m)
-    gradients = np.zeros((m, d)) if with_means else None
+    gradients = np.zeros((m, d)) if with_offsets else None
     degrees = harmonics.degrees(band)
     lowest, panels, half = _panels(queries)
     count = _node_count(half, accuracy)
@@ -151,14 +151,14 @@ def _on_panels(
             sizes[rows] = np.maximum(sizes[rows], _size(harmonics, scaled, band, narrower, at_node))
             if gradients is not None:
                 gradients[rows] += cardinal[:, j, None] * harmonics.gradients(scaled / radius, band, directions, narrower)
-    return Synthesis(values, gradients, radials + values if with_means else None, sizes)
+    return Synthesis(values, gradients, radials + values if with_offsets else None, sizes)
 
 
-def synthesis_count(queries: Queries, with_means: bool, accuracy: float) -> int:
+def synthesis_count(queries: Queries, with_offsets: bool, accuracy: float) -> int:
     """How many syntheses a query takes part in."""
     if queries.radius is not None:
-        return 4 if with_means else 1
-    return _node_count(_panels(queries)[2], accuracy) * (3 if with_means else 1)
+        return 4 if with_offsets else 1
+    return _node_count(_panels(queries)[2], accuracy) * (3 if with_offsets else 1)
 
 
 def _panels(queries: Queries) -> tuple[float, int, float]:
