@@ -3,10 +3,10 @@
 from meanfield_pde import exact
 from meanfield_pde.attention.model import Attention
 from meanfield_pde.comparison import Comparison, compare
-from meanfield_pde.density import MeanFieldPDE
+from meanfield_pde.density import MeanFieldPDE, State
 from meanfield_pde.diagnostics import clusters, energy, entropy, log_energy, order_parameter
 from meanfield_pde.distances import aggregate, wasserstein
-from meanfield_pde.export.pictures import overview
+from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
 from meanfield_pde.initial import Mixture, Moebius, PerturbedUniform, Smoothed, Uniform, VonMisesFisher, sample
 from meanfield_pde.measure import Measure
@@ -20,7 +20,8 @@ from meanfield_pde.particles import ParticleSystem
 from meanfield_pde.projection import bin_tokens, project
 from meanfield_pde.results import load, save
 from meanfield_pde.solution import Solution
-from meanfield_pde.solve import solve
+from meanfield_pde.solve import PinnedWarning, solve
+from meanfield_pde.stages import Stage, metastable, stages
 from meanfield_pde.stepping import EULER, SSP, SSPRK2, SSPRK3, Adaptive
 from meanfield_pde.system import SolveError
 from meanfield_pde.token_files import read_tokens
@@ -39,10 +40,13 @@ __all__ = [
     "Moebius",
     "ParticleSystem",
     "PerturbedUniform",
+    "PinnedWarning",
     "Smoothed",
     "Solution",
     "SolveError",
     "SphereMesh",
+    "Stage",
+    "State",
     "Uniform",
     "VonMisesFisher",
     "aggregate",
@@ -57,6 +61,7 @@ __all__ = [
     "icosahedral",
     "load",
     "log_energy",
+    "metastable",
     "order_parameter",
     "overview",
     "project",
@@ -65,6 +70,8 @@ __all__ = [
     "sample",
     "save",
     "solve",
+    "stages",
+    "staircase",
     "voronoi",
     "wasserstein",
     "write_mesh",

@@ -12,7 +12,7 @@ from typing import Any
 
 from meanfield_pde import inputs
 from meanfield_pde.attention.model import Attention
-from meanfield_pde.density import MeanFieldPDE
+from meanfield_pde.density import MeanFieldPDE, State
 from meanfield_pde.initial import Law, Mixture, Moebius, PerturbedUniform, Smoothed, Uniform, VonMisesFisher, sample
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
@@ -24,6 +24,7 @@ from meanfield_pde.particles import ParticleSystem
 from meanfield_pde.projection import bin_tokens, project
 from meanfield_pde.solve import output_times
 from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stages import Stop, metastable
 from meanfield_pde.stepping import Adaptive, Stepper, resolve_stepper
 from meanfield_pde.token_files import read_tokens
 
@@ -35,7 +36,7 @@ LAWS: dict[str, Callable[..., Law]] = {
     "moebius": Moebius,
     "perturbed_uniform": PerturbedUniform,
 }
-TABLES = ("t_end", "save_every", "save_at", "mesh", "attention", "start", "particles", "solver")
+TABLES = ("t_end", "save_every", "save_at", "stop_speed", "mesh", "attention", "start", "atoms", "particles", "solver")
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,19 @@ class Run:
     """One system with its start and its method: arguments of `solve`."""
 
     system: MeanFieldPDE | ParticleSystem
-    start: FloatArray | Measure
+    start: State | Measure
     stepper: Stepper
 
 
 @dataclass(frozen=True)
 class Case:
     """What a case file asks for. source: the file's tables as plain values. times: output times (n_t,), the last one is the end of
-    the run. limit, tokens: the density run and the particle run, None if not asked for."""
+    the run. callbacks: what ends a run early. limit, tokens: the density run and the particle run, None if not asked for."""
 
     source: dict[str, Any]
     t_end: float
     times: FloatArray
+    callbacks: tuple[Stop, ...]
     limit: Run | None
     tokens: Run | None
 
@@ -77,7 +79,7 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
     for name in ("t_end", "start"):
         if name not in tables:
             raise ValueError(f"case: {name} is missing")
-    for name in ("mesh", "attention", "start", "particles", "solver"):
+    for name in ("mesh", "attention", "start", "atoms", "particles", "solver"):
         if not isinstance(tables.get(name, {}), Mapping):
             raise ValueError(f"case: {name} is {tables[name]!r}, wanted a table [{name}]")
     if "mesh" not in tables and "particles" not in tables:
@@ -86,27 +88,50 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
     times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
     attention = _call("attention", Attention, tables.get("attention", {}))
     start = _start(tables["start"], folder)
-    limit = _limit(tables, attention, start, folder) if "mesh" in tables else None
-    tokens = _tokens(tables["particles"], attention, start) if "particles" in tables else None
-    return Case(dict(tables), t_end, times, limit, tokens)
+    atoms = _atoms(tables["atoms"]) if "atoms" in tables else None
+    limit = _limit(tables, attention, start, atoms, folder) if "mesh" in tables else None
+    tokens = _tokens(tables["particles"], attention, start, atoms) if "particles" in tables else None
+    callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
+    return Case(dict(tables), t_end, times, callbacks, limit, tokens)
 
 
-def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", folder: Path) -> Run:
+def _atoms(table: Mapping[str, Any]) -> Measure:
+    """Heavy tokens that start beside the law, which then has the rest of the mass."""
+    inputs.known_keys("atoms", table, ("points", "masses"))
+    for name in ("points", "masses"):
+        if name not in table:
+            raise ValueError(f"atoms: {name} is missing")
+    try:
+        atoms = Measure(table["points"], table["masses"])
+    except ValueError as error:
+        raise ValueError(f"atoms: {error}") from None
+    if atoms.total > 1:
+        raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
+    return atoms
+
+
+def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
     mesh = _mesh(tables["mesh"], folder)
     solver = dict(tables.get("solver", {}))
-    inputs.known_keys("solver", solver, ("order", "method", "stepper", "cfl"))
-    system = MeanFieldPDE(mesh, attention, order=solver.pop("order", 2), method=solver.pop("method", "auto"))
+    inputs.known_keys("solver", solver, ("order", "method", "atoms", "stepper", "cfl"))
+    system = MeanFieldPDE(mesh, attention, **{key: solver[key] for key in ("order", "method", "atoms") if key in solver})
     stepper = resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
-    return Run(system, start.averages(mesh), stepper)
+    share = 1.0 if atoms is None else 1.0 - atoms.total
+    begin = State(share * start.averages(mesh), atoms)
+    system.begin(begin)  # bad input is refused here, before any file is made
+    return Run(system, begin, stepper)
 
 
-def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start") -> Run:
+def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None) -> Run:
     inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
     system = ParticleSystem(attention, method=table.get("method", "direct"))
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
     stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
     tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
-    return Run(system, system.begin(tokens), stepper)
+    begun = system.begin(tokens)
+    if atoms is not None:
+        begun = system.begin(Measure.joined(Measure(begun.points, (1 - atoms.total) * begun.masses), atoms))
+    return Run(system, begun, stepper)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Exit codes: 0 done, 2 bad input, 3 the solve failed (what was reached is saved),
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from meanfield_pde.case import Case, Run, read_case
 from meanfield_pde.comparison import compare as compare_runs
-from meanfield_pde.export.pictures import overview
+from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
@@ -23,7 +24,8 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.results import load, save
 from meanfield_pde.solution import Solution
-from meanfield_pde.solve import solve
+from meanfield_pde.solve import PinnedWarning, solve
+from meanfield_pde.stages import stages as find_stages
 from meanfield_pde.system import SolveError
 from meanfield_pde.token_files import read_tokens
 
@@ -105,6 +107,18 @@ def export(folder: Path, /, *, float32: bool = False) -> None:
 
 
 @app.command
+def stages(folder: Path, /) -> None:
+    """Print the metastable stages of a finished run and draw them over its energy (stages.png)."""
+    solutions = _stored(folder)
+    for solution in solutions:
+        print(f"{solution.kind}:\n       t start         t end  clusters  energy (log)  masses")
+        for stage in find_stages(solution):
+            masses = " ".join(f"{mass:.4f}" for mass in stage.masses)
+            print(f"{stage.t_start:14.6g}{stage.t_end:14.6g}{stage.clusters:10d}{stage.log_energy:14.6f}  {masses}")
+    print(staircase(folder / "stages.png", *solutions))
+
+
+@app.command
 def plot(folder: Path, /, output: Output | None = None) -> None:
     """Draw overview.png of a finished run again."""
     target = folder / "overview.png" if output is None else output
@@ -138,7 +152,10 @@ def mesh_voronoi(*, points: Path, lloyd_steps: int = 0, output: Output) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `meanfield-pde`; arguments default to those of the process. Raises SystemExit with the exit code."""
-    sys.exit(_exit_code(lambda: app(arguments, exit_on_error=False, print_error=False)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PinnedWarning)
+        warnings.showwarning = lambda message, *_: print(f"meanfield-pde: {message}", file=sys.stderr)
+        sys.exit(_exit_code(lambda: app(arguments, exit_on_error=False, print_error=False)))
 
 
 def _exit_code(command: Callable[[], object]) -> int:
@@ -161,7 +178,9 @@ def _complain(error: object, code: int) -> int:
 def _solved(case: Case, part: Run, out: Path) -> Solution:
     """The run's solution, saved; a failed one is saved as far as it went."""
     try:
-        solution = solve(part.system, part.start, case.t_end, save_at=case.times, stepper=part.stepper, progress=True)
+        solution = solve(
+            part.system, part.start, case.t_end, save_at=case.times, stepper=part.stepper, callbacks=case.callbacks, progress=True
+        )
     except SolveError as error:
         if error.solution is not None and len(error.solution.times):
             save(out / RESULTS[part.system.kind], _with_case(error.solution, case))

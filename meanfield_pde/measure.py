@@ -3,7 +3,7 @@
 Data in: points (n, d), masses (n,). Data out: the same arrays, checked and read-only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,7 @@ class Measure:
 
     points: FloatArray
     masses: FloatArray
+    _parts: tuple["Measure", ...] = field(init=False, repr=False)
 
     def __init__(self, points: ArrayLike, masses: ArrayLike | None = None) -> None:
         checked = inputs.array("points", points, ("n", "d"))
@@ -39,9 +40,23 @@ class Measure:
         measure._set(points, masses)
         return measure
 
+    @classmethod
+    def joined(cls, *parts: "Measure") -> "Measure":
+        """The sum of some measures on one sphere; those without mass are left out, but for the first if all are.
+
+        It remembers its parts: work that was done on the points of one is not done again.
+        """
+        parts = tuple(part for part in parts if part.masses.any()) or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
+        joined = cls.trusted(np.concatenate([part.points for part in parts]), np.concatenate([part.masses for part in parts]))
+        object.__setattr__(joined, "_parts", parts)
+        return joined
+
     def _set(self, points: FloatArray, masses: FloatArray) -> None:
         object.__setattr__(self, "points", frozen(points))
         object.__setattr__(self, "masses", frozen(masses))
+        object.__setattr__(self, "_parts", ())
 
     @property
     def dimension(self) -> int:
@@ -52,6 +67,11 @@ class Measure:
     def total(self) -> float:
         """Total mass."""
         return float(self.masses.sum())
+
+    @property
+    def parts(self) -> tuple["Measure", ...]:
+        """The measures that were joined; itself if none were."""
+        return self._parts or (self,)
 
     def mean(self) -> FloatArray:
         """The integral of x dmu, (d,)."""

@@ -6,7 +6,9 @@ are always taken at projected tokens, so that integrators see a field which keep
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -67,6 +69,18 @@ class ParticleSystem:
 
     def check(self, t: float, state: Measure) -> None:
         refuse_non_finite(t, "token", state.points)
+
+    def settle(self, t: float, state: Measure, rate: Rate, events: list[Any]) -> tuple[Measure, list[Any]]:
+        return state, []
+
+    def phase(self, state: Measure) -> Hashable:
+        return None
+
+    def is_discrete(self, state: Measure) -> bool:
+        return True
+
+    def tally(self, state: Measure) -> tuple[float, int, int, float]:
+        return float(state.masses.min()), len(state), 0, 0.0
 
     def measure(self, state: Measure) -> Measure:
         return state

@@ -14,12 +14,13 @@ import numpy as np
 from meanfield_pde.attention.integrals import Auto, Direct, Spectral
 from meanfield_pde.attention.model import Attention
 from meanfield_pde.density import MeanFieldPDE
+from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.files import replacing
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.particles import ParticleSystem
-from meanfield_pde.solution import HISTORY_TYPE, Solution
+from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
 
-FORMAT = 1
+FORMAT = 2
 MATRICES = ("query", "key", "value")
 
 
@@ -45,8 +46,14 @@ def save(path: str | Path, solution: Solution) -> None:
     }
     if solution.kind == "density":
         mesh = solution.mesh
+        arrays |= {
+            "events": np.asarray(solution.events),
+            "atom_counts": np.array([len(atoms) for atoms in solution.atom_states], dtype=np.int64),
+            "atom_points": np.concatenate([atoms.points for atoms in solution.atom_states]),
+            "atom_masses": np.concatenate([atoms.masses for atoms in solution.atom_states]),
+        }
         arrays |= {f"mesh.{field.name}": getattr(mesh, field.name) for field in fields(mesh) if field.name not in ("name", "repairs")}
-        described |= {"order": solution.system.order, "mesh": {"name": mesh.name, "repairs": mesh.repairs}}  # type: ignore[attr-defined]
+        described |= {"order": solution.system.order, "atoms": solution.system.atoms, "mesh": {"name": mesh.name, "repairs": mesh.repairs}}  # type: ignore[attr-defined]
     with replacing(file) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, description=np.array(json.dumps(described)), **arrays)
 
@@ -75,16 +82,25 @@ def _solution(arrays: dict[str, Any], described: dict[str, Any]) -> Solution:
     if described["kind"] == "density":
         stored = {name.removeprefix("mesh."): array for name, array in arrays.items() if name.startswith("mesh.")}
         mesh = SphereMesh(name=described["mesh"]["name"], repairs=tuple(described["mesh"]["repairs"]), **stored)
-        system = MeanFieldPDE(mesh, attention, described["order"], method)
+        system = MeanFieldPDE(mesh, attention, described["order"], method, described["atoms"])
+    d = system.mesh.dimension if isinstance(system, MeanFieldPDE) else arrays["positions"].shape[2]
     return Solution(
         system=system,
         times=arrays["times"],
         masses=arrays["masses"],
         positions=arrays.get("positions"),
+        atom_states=_atoms(arrays) if described["kind"] == "density" else (),
         history=arrays["history"].astype(HISTORY_TYPE).view(np.recarray),
+        events=arrays.get("events", np.empty(0, dtype=event_type(d))).view(np.recarray),
         status=described["status"],
         record=described["record"],
     )
+
+
+def _atoms(arrays: dict[str, Any]) -> tuple[Measure, ...]:
+    ends = np.cumsum(arrays["atom_counts"])[:-1]
+    parts = zip(np.split(arrays["atom_points"], ends), np.split(arrays["atom_masses"], ends), strict=True)
+    return tuple(Measure.trusted(points, masses) for points, masses in parts)
 
 
 def _described_method(method: Any) -> Any:

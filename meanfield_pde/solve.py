@@ -4,6 +4,7 @@ Data in: a system, a start, times. Data out: `Solution`. Output times are hit ex
 """
 
 import platform
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike
 from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
 from meanfield_pde.progress import Progress, progress_bar
-from meanfield_pde.solution import HISTORY_TYPE, Solution
+from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping import Integration, Stepper, resolve_stepper
 from meanfield_pde.system import SolveError, System
@@ -23,6 +24,11 @@ from meanfield_pde.threads import thread_count
 
 Callback = Callable[[float, Measure], object]
 MOST_OUTPUTS = 10_000_000
+PINNED = "a cluster is narrower than the mesh, which holds it fast; atoms=True lets it move on"
+
+
+class PinnedWarning(UserWarning):
+    """A run without atoms is wrong from here on."""
 
 
 def solve(
@@ -127,6 +133,7 @@ class _Recorder:
         self._steps: list[tuple[float, ...]] = []
         self._last = (0.0, start)
         self._work: Counter[str] = Counter()
+        self._events: list[Any] = []
 
     def save(self, t: float, state: Any) -> None:
         if not self._times or t > self._times[-1]:
@@ -135,21 +142,27 @@ class _Recorder:
 
     def log(self, run: Integration, dt: float) -> None:
         self._last, self._work = (run.t, run.state), run.work
+        for event in run.events[len(self._events) :]:
+            if event.kind == "pinned":
+                warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=4)
+        self._events = list(run.events)
         measure = self._system.measure(run.state)
         energy = self._system.energy(run.state, run.rate)
-        self._steps.append((run.t, dt, measure.total, float(measure.masses.min()), energy.value, energy.log))
+        self._steps.append((run.t, dt, measure.total, energy.value, energy.log, *self._system.tally(run.state)))
 
     def solution(self, status: str) -> Solution:
         if status != "done":
             self.save(*self._last)
-        measures = [self._system.measure(state) for state in self._states]
         moving = self._system.kind == "tokens"
+        d = self._system.measure(self._last[1]).dimension
         return Solution(
             system=self._system,
             times=np.array(self._times),
-            masses=np.array([measure.masses for measure in measures]),
-            positions=np.array([measure.points for measure in measures]) if moving else None,
+            masses=np.array([state.masses if moving else state.cells for state in self._states]),
+            positions=np.array([state.points for state in self._states]) if moving else None,
+            atom_states=() if moving else tuple(state.atoms for state in self._states),
             history=np.array(self._steps, dtype=HISTORY_TYPE).view(np.recarray),
+            events=np.array(self._events, dtype=event_type(d)).view(np.recarray),
             status=status,
             record=_record(self._system, self._stepper, self._work),
         )
@@ -164,6 +177,7 @@ def _record(system: System[Any], stepper: Stepper, work: Counter[str]) -> dict[s
         described |= {
             "mesh": f"{mesh.name}, {mesh.n_cells} cells, spacing {mesh.spacing:.4g}",
             "order": system.order,  # type: ignore[attr-defined]
+            "atoms": system.atoms,  # type: ignore[attr-defined]
             "face velocity": system.face_velocity_form,  # type: ignore[attr-defined]
         }
     packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba", "ducc0")}

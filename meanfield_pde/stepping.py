@@ -32,10 +32,16 @@ SMALLEST_STEP = 1e-14
 class Integration(Protocol):
     """A run under way."""
 
-    t: float
-    state: Any
     work: Counter[str]
     """How many points all rates so far were evaluated at, by "sums" and by "transforms"."""
+    events: list[Any]
+    """What happened between steps so far."""
+
+    @property
+    def t(self) -> float: ...
+
+    @property
+    def state(self) -> Any: ...
 
     @property
     def rate(self) -> Rate | None:
@@ -113,6 +119,7 @@ class SSPIntegration:
         self._dt_max, self._dt_min = stepper.dt_max, SMALLEST_STEP * (t_end - t)
         self.t, self.state = t, state
         self.work: Counter[str] = Counter()
+        self.events: list[Any] = []
         self.rate = self._rate(t, state)
 
     def advance(self, t_stop: float) -> None:
@@ -126,7 +133,9 @@ class SSPIntegration:
             if state is not None:
                 self.t = t_stop if dt == remaining else self.t + dt
                 self._system.check(self.t, state)
-                self.state, self.rate = state, self._rate(self.t, state)
+                self.state, happened = self._system.settle(self.t, state, self.rate, self.events)
+                self.events += happened
+                self.rate = self._rate(self.t, self.state)
                 return
             dt *= DEFAULT_COURANT_SHARE * self._bound / courant
         raise SolveError(
@@ -184,33 +193,121 @@ class Adaptive:
 
 
 class AdaptiveIntegration:
-    """A run with DOP853; states between steps come from its dense output of order 7."""
+    """A run with DOP853; states between steps come from its dense output of order 7. What the system does to its state between steps
+    is located in time, to rounding, and the integrator begins anew there.
+
+    Its clock runs from where it began, and begins anew where steps fall below the spacing of floats: after t = 1e15 of rest clusters
+    still merge within a time of 1.
+    """
 
     rate: Rate | None = None
 
     def __init__(self, stepper: Adaptive, system: System[Any], state: Any, t: float, t_end: float) -> None:
-        def velocity(time: float, vector: FloatArray) -> FloatArray:
-            rate = system.rate(time, system.unpack(vector, state))
+        self._system, self._stepper, self._t_end = system, stepper, t_end
+        self.work: Counter[str] = Counter()
+        self.events: list[Any] = []
+        self.t, self.state = t, state
+        self._solver: Any = None
+        self._dense: Any = None
+        self._phase: Any = None
+        self._interrupted = False
+        self._begin()
+
+    def advance(self, t_stop: float) -> None:
+        if self._interrupted:
+            self._begin()
+        message = self._solver.step()
+        if self._solver.status == "failed" and self._solver.t > 0:
+            self._begin()
+            message = self._solver.step()
+        if self._solver.status == "failed":
+            raise SolveError(f"dop853 failed at t = {self.t:.9g}: {message}")
+        self._before, self._dense = self.state, None
+        elapsed, state = float(self._solver.t), self._system.unpack(self._solver.y, self.state)
+        t = self._t_end if self._solver.status == "finished" else self._origin + elapsed
+        self._system.check(t, state)
+        if self._system.phase(state) != self._phase:
+            elapsed = self._first_change(float(self._solver.t_old or 0.0), elapsed)
+            t = min(self._origin + elapsed, self._t_end)
+            state, happened = self._system.settle(t, self._between(elapsed), Rate(np.empty(0)), self.events)
+            self.events += happened
+            self._interrupted = True
+        self.t, self.state = t, state
+
+    def state_at(self, t: float) -> Any:
+        return self.state if t == self.t else self._between(t - self._origin)
+
+    def _begin(self) -> None:
+        state, origin = self.state, self.t
+
+        def velocity(elapsed: float, vector: Any) -> Any:
+            rate = self._system.rate(origin + elapsed, self._system.unpack(vector, state))
             self.work += rate.work
             return rate.change
 
-        self._system = system
-        self.work: Counter[str] = Counter()
-        self._solver = DOP853(velocity, t, system.pack(state), t_end, rtol=stepper.rtol, atol=stepper.atol)
-        self.t, self.state = t, state
+        tolerances = {"rtol": self._stepper.rtol, "atol": self._stepper.atol}
+        self._solver = DOP853(velocity, 0.0, self._system.pack(state), self._t_end - origin, **tolerances)  # type: ignore[arg-type]
+        self._origin, self._before, self._interrupted = origin, state, False
+        self._dense, self._phase = None, self._system.phase(state)
+
+    def _between(self, elapsed: float) -> Any:
+        """The state within the last step."""
+        if self._dense is None:
+            self._dense = self._solver.dense_output()
+        return self._system.unpack(self._dense(elapsed), self._before)
+
+    def _first_change(self, before: float, after: float) -> float:
+        """The first float in the last step at which the phase differs, by bisection."""
+        while before < (middle := before + (after - before) / 2) < after:
+            same = self._system.phase(self._between(middle)) == self._phase
+            before, after = (middle, after) if same else (before, middle)
+        return after
+
+
+@dataclass(frozen=True)
+class Phased:
+    """A method for states with cells, and another once a state is discrete: points alone, whose slow motion takes long steps."""
+
+    first: Stepper
+    then: Stepper = Adaptive()
+
+    def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> "PhasedIntegration":
+        return PhasedIntegration(self, system, state, t, t_end)
+
+    def describe(self) -> str:
+        return f"{self.first.describe()}; once all mass is in atoms {self.then.describe()}"
+
+
+class PhasedIntegration:
+    """A run that changes its method once."""
+
+    def __init__(self, stepper: Phased, system: System[Any], state: Any, t: float, t_end: float) -> None:
+        self._stepper, self._system, self._t_end = stepper, system, t_end
+        self._is_discrete = system.is_discrete(state)
+        self._run = (stepper.then if self._is_discrete else stepper.first).begin(system, state, t, t_end)
+        self.work, self.events = self._run.work, self._run.events
+
+    @property
+    def t(self) -> float:
+        return self._run.t
+
+    @property
+    def state(self) -> Any:
+        return self._run.state
+
+    @property
+    def rate(self) -> Rate | None:
+        return None if self._is_discrete else self._run.rate
 
     def advance(self, t_stop: float) -> None:
-        message = self._solver.step()
-        if self._solver.status == "failed":
-            raise SolveError(f"dop853 failed at t = {self.t:.9g}: {message}")
-        state = self._system.unpack(self._solver.y, self.state)
-        self._system.check(self._solver.t, state)
-        self.t, self.state = float(self._solver.t), state
+        self._run.advance(t_stop)
+        if not self._is_discrete and self._system.is_discrete(self.state):
+            self._is_discrete = True
+            self._run = self._stepper.then.begin(self._system, self.state, self.t, self._t_end)
+            self._run.work, self._run.events = self.work, self.events
 
     def state_at(self, t: float) -> Any:
-        if t == self.t:
-            return self.state
-        return self._system.unpack(self._solver.dense_output()(t), self.state)
+        return self._run.state_at(t)
 
 
 def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: System[Any]) -> Stepper:
@@ -223,7 +320,7 @@ def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: 
         raise ValueError(f"cfl is {cfl!r} for {system.kind}, wanted None: they have no cells; give SSP(tableau, dt_max=...)")
     if isinstance(method, Adaptive) and system.courant_limit < np.inf:
         raise ValueError(f"stepper is 'dop853' for a {system.kind}, wanted one of {', '.join(TABLEAUS)}: it keeps no mass positive")
-    return method
+    return method if system.courant_limit == np.inf else Phased(method)
 
 
 def _resolved(name: "str | Stepper", cfl: float | None, rate_accuracy: float) -> Stepper:

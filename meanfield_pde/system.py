@@ -5,6 +5,7 @@ states only as flat vectors. Attention, finite volumes and tokens are one implem
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -31,8 +32,8 @@ class Rate:
     """Rate of change of a state, with what limits the step.
 
     change: flat, like the packed state. outflow: largest outflow rate of a cell, 1/time, and worst, that cell. speed: bound of the model's
-    speed, 1/time. potential: at the measure's points, where it was computed. work: how many points were answered by "sums" and
-    "transforms".
+    speed, 1/time. potential, normals: of a density, the potential at the centers (n_cells,) or the normal velocities of the faces
+    (n_faces,), whichever the fluxes were made from. work: how many points were answered by "sums" and "transforms".
     """
 
     change: FloatArray
@@ -40,6 +41,7 @@ class Rate:
     worst: int = 0
     speed: float = 0.0
     potential: FloatArray | None = None
+    normals: FloatArray | None = None
     work: Counter[str] = field(default_factory=Counter)
 
 
@@ -80,6 +82,22 @@ class System(Protocol, Generic[S]):
 
     def check(self, t: float, state: S) -> None:
         """SolveError if the state is not admissible."""
+        ...
+
+    def settle(self, t: float, state: S, rate: Rate, events: list[Any]) -> tuple[S, list[Any]]:
+        """The state after what happens to it between two steps, and new events; rate: a recent one, events: those so far."""
+        ...
+
+    def phase(self, state: S) -> Hashable:
+        """What stays the same until something happens to a state without cells: steps end where it changes."""
+        ...
+
+    def is_discrete(self, state: S) -> bool:
+        """Whether the state is points alone, which have no Courant limit."""
+        ...
+
+    def tally(self, state: S) -> tuple[float, int, int, float]:
+        """Smallest mass of a cell or token, number of atoms or tokens, of their clusters (0 if not counted), mass on cells."""
         ...
 
     def measure(self, state: S) -> Measure: ...

@@ -31,7 +31,7 @@ def test_a_case_builds_what_a_script_builds():
     mesh = mf.icosahedral(1)
     assert case.times.tolist() == [0, 0.25, 0.5, 0.75, 1.0]
     assert case.limit.system == mf.MeanFieldPDE(mesh, mf.Attention(4.0))
-    assert np.array_equal(case.limit.start, mf.project(mesh, law))
+    assert np.array_equal(case.limit.start.averages, mf.project(mesh, law))
     assert np.array_equal(case.tokens.start.points, mf.sample(law, 10, seed=3)) or np.allclose(
         case.tokens.start.points, mf.sample(law, 10, seed=3), rtol=1e-15
     )
@@ -46,7 +46,7 @@ def test_every_start_kind(tmp_path):
     ]
     for start in starts:
         case = make_case({**GOOD, "start": start})
-        assert (case.limit.start * case.limit.system.mesh.areas).sum() == pytest.approx(1, abs=1e-14)
+        assert (case.limit.start.averages * case.limit.system.mesh.areas).sum() == pytest.approx(1, abs=1e-14)
         assert len(case.tokens.start) == 10
 
 
@@ -55,10 +55,10 @@ def test_tokens_of_ones_own_start_both_runs(tmp_path):
     np.save(tmp_path / "mine.npy", points)
     start = {"kind": "tokens", "file": "mine.npy"}
     case = make_case({**GOOD, "start": start, "particles": {}}, tmp_path)
-    assert np.array_equal(case.limit.start, mf.bin_tokens(mf.icosahedral(1), points))
+    assert np.array_equal(case.limit.start.averages, mf.bin_tokens(mf.icosahedral(1), points))
     assert np.allclose(case.tokens.start.points, points, rtol=1e-15)
     smooth = make_case({**GOOD, "start": start | {"bandwidth": 0.4}, "particles": {}}, tmp_path)
-    assert np.array_equal(smooth.limit.start, mf.project(mf.icosahedral(1), mf.Smoothed(points, 0.4)))
+    assert np.array_equal(smooth.limit.start.averages, mf.project(mf.icosahedral(1), mf.Smoothed(points, 0.4)))
     with pytest.raises(ValueError, match=r"particles.count is given beside start.kind = 'tokens'"):
         make_case({**GOOD, "start": start}, tmp_path)
 
@@ -77,7 +77,7 @@ def test_either_run_alone():
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (changed(tend=1.0), "case: unknown key 'tend' .did you mean 't_end'..; known: attention, mesh"),
+        (changed(tend=1.0), "case: unknown key 'tend' .did you mean 't_end'..; known: atoms, attention, mesh"),
         (changed(attention={"betta": 1.0}), "attention: unknown key 'betta' .did you mean 'beta'..; known: beta, key, log_scale"),
         (changed(mesh={"kind": "torus"}), "mesh.kind is 'torus', wanted 'circle' or"),
         (changed(mesh={"level": -1}), "mesh: level is -1"),
@@ -117,3 +117,29 @@ def test_bad_files(tmp_path):
     (tmp_path / "case.toml").write_text("t_end = ")
     with pytest.raises(ValueError, match="is not TOML"):
         read_case(tmp_path / "case.toml")
+
+
+def test_heavy_tokens_start_beside_the_law():
+    case = make_case(changed(atoms={"points": [[1, 0, 0], [0, 1, 0]], "masses": [0.1, 0.2]}, stop_speed=1e-3))
+    assert case.limit.start.atoms.masses.tolist() == [0.1, 0.2]
+    assert (case.limit.start.averages * case.limit.system.mesh.areas).sum() == pytest.approx(0.7, abs=1e-14)
+    assert case.tokens.start.total == pytest.approx(1.0, abs=1e-14) and case.tokens.start.masses[-2:].tolist() == [0.1, 0.2]
+    assert case.callbacks[0].speed == 1e-3
+    assert make_case(changed(solver={"atoms": False})).limit.system.atoms is False
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"atoms": {"points": [[1, 0, 0]]}}, "atoms: masses is missing"),
+        ({"atoms": {"points": [[2, 0, 0]], "masses": [0.1]}}, r"atoms: points\[0\] has length 2"),
+        ({"atoms": {"points": [[1, 0, 0]], "masses": [1.5]}}, "atoms: masses sum to 1.5, wanted at most 1"),
+        ({"atoms": {"points": [[1, 0]], "masses": [0.1]}}, r"the start's atoms lie in R\^2, wanted R\^3"),
+        ({"atoms": {"points": [[1, 0, 0]], "masses": [0.1]}, "solver": {"atoms": False}}, "the start has 1 atoms with atoms=False"),
+        ({"stop_speed": -1}, "speed is -1, wanted a number > 0"),
+        ({"solver": {"atoms": "yes"}}, "atoms is 'yes', wanted True or False"),
+    ],
+)
+def test_bad_atoms(tables, message):
+    with pytest.raises(ValueError, match=message):
+        make_case(changed(**tables))

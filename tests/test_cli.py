@@ -178,3 +178,45 @@ def test_a_failed_solve_is_saved(tmp_path, meanfield):
 
 def test_errors_of_a_process_are_one_line_too(tmp_path):
     one_line(in_a_process("run", "missing.toml", "--out", "out", cwd=tmp_path), 2, "no case file missing.toml")
+
+
+STAIRS = """
+t_end = 40.0
+save_every = 2.0
+[mesh]
+kind = "circle"
+n = 64
+[attention]
+beta = 9.0
+[start]
+kind = "mixture"
+weights = [0.5, 0.5]
+laws = [
+    {kind = "von_mises_fisher", mean = [1, 0], kappa = 20.0},
+    {kind = "von_mises_fisher", mean = [0.36235775447667357, 0.9320390859672263], kappa = 20.0},
+]
+"""
+
+
+def test_stages_are_told_and_drawn(tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(STAIRS)
+    assert meanfield("run", "case.toml", "--out", "out", cwd=tmp_path).code == 0
+    told = meanfield("stages", "out", cwd=tmp_path)
+    assert told.code == 0 and [line.split()[2] for line in told.out.splitlines()[2:4]] == ["2", "1"]
+    assert (tmp_path / "out/stages.png").stat().st_size > 10_000
+    assert (tmp_path / "out/limit_atoms.pvd").exists()
+
+
+def test_a_pinned_run_says_so_in_one_line(tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(STAIRS + "[solver]\natoms = false\n")
+    ended = meanfield("run", "case.toml", "--out", "out", cwd=tmp_path)
+    assert ended.code == 0 and ended.err.startswith("meanfield-pde: pinned from t = ") and ended.err.count("\n") == 1
+    one_line(meanfield("stages", "out", cwd=tmp_path), 2, "atoms=True")
+
+
+def test_a_case_can_stop_when_it_is_metastable(tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(
+        "stop_speed = 0.002\n" + STAIRS.replace("t_end = 40.0", "t_end = 1e6").replace("save_every = 2.0", "")
+    )
+    ended = meanfield("run", "case.toml", "--out", "out", cwd=tmp_path)
+    assert ended.code == 0 and "metastable: mean speed" in ended.out

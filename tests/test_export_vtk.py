@@ -16,7 +16,7 @@ from vtkmodules.vtkIOXML import vtkXMLPolyDataReader, vtkXMLUnstructuredGridRead
 
 import meanfield_pde as mf
 from meanfield_pde.export.vtk import write_vtk
-from meanfield_pde.sphere import dot
+from meanfield_pde.sphere import dot, normalise
 
 TIMES = (0, 0.1, 0.35)
 CELL_ARRAYS = ["cell_area", "density", "mass", "potential", "velocity"]
@@ -43,6 +43,28 @@ def circle_runs():
 @pytest.fixture(scope="module", params=["sphere_runs", "circle_runs"])
 def both(request):
     return request.getfixturevalue(request.param)
+
+
+def with_atoms(mesh):
+    """No atom yet, cells and atoms, atoms alone: states put together, since no short run has all three."""
+    attention = mf.Attention(beta=9.0)
+    d = mesh.dimension
+    law = mf.VonMisesFisher(np.eye(d)[-1], 8.0)
+    start = mf.project(mesh, law)
+    points = normalise(np.eye(d) + 0.3)
+    masses = np.arange(1.0, d + 1) / np.arange(1.0, d + 1).sum()
+    states = [
+        mf.State(start),
+        mf.State(start / 2, mf.Measure(points, masses / 2)),
+        mf.State(0 * start, mf.Measure(points[1:], masses[1:] / masses[1:].sum())),
+    ]
+    runs = [mf.solve(mf.MeanFieldPDE(mesh, attention), state, t_end=1e-3, save_at=[0]) for state in states]
+    return replace(
+        runs[0],
+        times=np.array(TIMES),
+        masses=np.concatenate([run.masses[:1] for run in runs]),
+        atom_states=tuple(run.atoms(0) for run in runs),
+    )
 
 
 def files(folder):
@@ -131,6 +153,45 @@ def test_point_arrays(tmp_path, both):
         assert (data["mass"] == tokens.masses[k]).all() and abs(data["mass"].sum() - 1) <= 1e-12
         assert data["velocity"].shape == (60, 3) and (data["velocity"][:, d:] == 0).all()
         assert (data["velocity"][:, :d] == tokens.attention.velocity(tokens.tokens[k], tokens.measure(k), t)).all()
+
+
+def test_atoms_are_a_second_series(tmp_path):
+    """Cells and atoms hold all mass in every frame: before there is an atom, beside cells, and once there are only atoms."""
+    for mesh, float32 in ((mf.icosahedral(2), False), (mf.circle(48), False), (mf.circle(48), True)):
+        limit, d, folder = with_atoms(mesh), mesh.dimension, tmp_path / f"{mesh.name} {float32}"
+        counts = [len(limit.atoms(k)) for k in range(3)]
+        assert counts[0] == 0 < min(counts[1:]) and limit.masses[1].any() and not limit.masses[2].any()
+        written = write_vtk(folder, limit, float32=float32)
+        assert written == [folder / "limit.pvd", folder / "limit_atoms.pvd"]
+        names = [f"limit_atoms/limit_atoms_00000{k}.vtp" for k in range(3)]
+        assert collection(written[1]) == list(zip([t for t, _ in collection(written[0])], names, strict=True))
+        assert pyvista.get_reader(written[1]).time_values == limit.times.tolist()
+        tolerance, dtype = (1e-6, np.float32) if float32 else (1e-12, np.float64)
+        for k, t in enumerate(limit.times.tolist()):
+            cells, points = pyvista.read(folder / "limit" / f"limit_00000{k}.vtu"), pyvista.read(folder / names[k])
+            assert np.abs(cells["mass"] - limit.masses[k]).max() <= tolerance and cells["mass"].sum() + points[
+                "mass"
+            ].sum() == pytest.approx(1, abs=tolerance)
+            velocity = limit.attention.velocity(mesh.centers, limit.measure(k), t)
+            assert np.abs(cells["velocity"][:, :d] - velocity).max() <= tolerance < np.abs(velocity).max()
+            assert points.n_points == points.n_verts == counts[k] and points.field_data["TimeValue"].tolist() == [t]
+            assert points["mass"].shape == (counts[k],) and points["velocity"].shape == (counts[k], 3)
+            assert {points.points.dtype, points["mass"].dtype, points["velocity"].dtype} == {np.dtype(dtype)}
+            if counts[k]:
+                atoms = limit.atoms(k)
+                assert np.abs(points.points[:, :d] - atoms.points).max() <= tolerance
+                assert np.abs(points["mass"] - atoms.masses).max() <= tolerance
+                velocity = limit.attention.velocity(atoms.points, limit.measure(k), t)
+                assert np.abs(points["velocity"][:, :d] - velocity).max() <= tolerance
+
+
+def test_names_with_atoms_and_none_without(tmp_path, circle_runs):
+    limit, tokens = circle_runs
+    clustered = with_atoms(limit.mesh)
+    names = ["limit", "limit_2", "limit_2_atoms", "tokens", "limit_3", "limit_3_atoms"]
+    assert [path.name for path in write_vtk(tmp_path, limit, clustered, tokens, clustered)] == [f"{name}.pvd" for name in names]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, *(f"{name}.pvd" for name in names)])
+    assert {len(list((tmp_path / name).iterdir())) for name in names} == {3}
 
 
 def test_velocity_is_that_of_the_frame_and_potential_only_where_there_is_one(tmp_path):
@@ -266,17 +327,21 @@ print(json.dumps(report))
 """
 
 
-@pytest.mark.skipif(shutil.which("pvpython") is None, reason="ParaView (pvpython) is not installed")
-def test_paraview_reads_it(tmp_path, both):
-    limit, tokens = both
-    written = write_vtk(tmp_path, limit, tokens)
-    script = tmp_path / "script.py"
+def paraview(folder, written):
+    """What ParaView finds in each .pvd."""
+    script = folder / "script.py"
     script.write_text(PARAVIEW)
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "PYTHONPATH")}
     command = ["pvpython", "--force-offscreen-rendering", str(script), *map(str, written)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert "error" not in run.stderr.lower(), run.stderr
-    cells, points = json.loads(run.stdout.strip().splitlines()[-1])
+    return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.skipif(shutil.which("pvpython") is None, reason="ParaView (pvpython) is not installed")
+def test_paraview_reads_it(tmp_path, both):
+    limit, tokens = both
+    cells, points = paraview(tmp_path, write_vtk(tmp_path, limit, tokens))
     assert cells["times"] == points["times"] == list(TIMES)
     for k in range(3):
         frame = cells["frames"][k]
@@ -286,3 +351,16 @@ def test_paraview_reads_it(tmp_path, both):
         frame = points["frames"][k]
         assert frame["cells"] == frame["points"] == 60 and sorted(frame["arrays"]) == ["mass", "velocity"]
         assert frame["arrays"]["mass"] == [1, tokens.masses[k].min(), tokens.masses[k].max()] and frame["arrays"]["velocity"][0] == 3
+
+
+@pytest.mark.skipif(shutil.which("pvpython") is None, reason="ParaView (pvpython) is not installed")
+def test_paraview_reads_atoms(tmp_path):
+    limit = with_atoms(mf.icosahedral(2))
+    cells, atoms = paraview(tmp_path, write_vtk(tmp_path, limit))
+    assert cells["times"] == atoms["times"] == list(TIMES)
+    assert [frame["points"] for frame in atoms["frames"]] == [frame["cells"] for frame in atoms["frames"]] == [0, 3, 2]
+    for k in (1, 2):
+        arrays, masses = atoms["frames"][k]["arrays"], limit.atoms(k).masses
+        assert sorted(arrays) == ["mass", "velocity"] and arrays["velocity"][0] == 3
+        assert arrays["mass"] == [1, masses.min(), masses.max()]
+    assert cells["frames"][2]["arrays"]["mass"] == [1, 0, 0]

@@ -15,9 +15,9 @@ ROWS = (
     "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate mesh.vtk_xml mesh.files",
     "quadrature measure initial projection token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
-    "transport.stencil transport.reconstruction transport.flux",
+    "transport.stencil transport.reconstruction transport.flux atoms",
     "system density particles stepping progress solution solve results",
-    "exact diagnostics distances comparison",
+    "exact diagnostics distances comparison stages",
     "export.vtk export.pictures",
     "case cli",
 )

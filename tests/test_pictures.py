@@ -1,5 +1,6 @@
-"""Pictures: what they show (labels, times, the data itself), that nothing overlaps or is blank, what is refused, no side effects."""
+"""Pictures: what they show (labels, times, data, atoms, stages), that nothing overlaps or is blank, what is refused, no side effects."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import matplotlib
@@ -12,7 +13,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 import meanfield_pde as mf
-from meanfield_pde.export.pictures import _frame, _map_cells, _mollweide, overview, overview_figure
+from meanfield_pde.export.pictures import _frame, _map_cells, _mollweide, overview, overview_figure, staircase, staircase_figure
 from meanfield_pde.sphere import normalise
 
 TIMES = np.arange(7) * 0.5
@@ -37,6 +38,30 @@ def runs():
         "S1 tokens": run_tokens(attention, arc),
         "d=8 tokens": run_tokens(attention, mf.Uniform(8)),
     }
+
+
+PLACES = {2: [-2.0, -0.6, 0.6, 2.2], 3: [[1, 0.2, 0.3], [-0.2, 1, -0.2], [0.1, -0.9, 0.6], [-0.5, -0.1, 0.9]]}
+MASSES = [0.3, 0.25, 0.25, 0.2]
+
+
+def atoms_at(d):
+    angles = np.array(PLACES[2])
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1) if d == 2 else normalise(np.array(PLACES[3]))
+    return mf.Measure(points, MASSES)
+
+
+@pytest.fixture(scope="module")
+def atom_runs():
+    """Densities that form atoms and end as atoms alone, tokens of the same laws, and starts that are only atoms."""
+    attention, found = mf.Attention(beta=9.0), {}
+    for name, mesh, width in (("S1", mf.circle(96), 8.0), ("S2", mf.icosahedral(2), 20.0)):
+        places = atoms_at(mesh.dimension)
+        law = mf.Mixture([mf.VonMisesFisher(place, width) for place in places.points], MASSES)
+        found[f"{name} density"] = mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), t_end=30.0, save_every=1.0)
+        found[f"{name} tokens"] = mf.solve(mf.ParticleSystem(attention), mf.sample(law, 100, 0), t_end=30.0, save_every=1.0)
+        start = mf.State(np.zeros(mesh.n_cells), places)
+        found[f"{name} atoms"] = mf.solve(mf.MeanFieldPDE(mesh, attention), start, t_end=400.0, save_every=20.0)
+    return found
 
 
 CASES = {
@@ -132,7 +157,7 @@ def test_maps_show_the_density_at_their_times(runs):
     for panel, k in zip(maps, (1, 2, 6), strict=True):
         drawn = np.ma.masked_invalid(panel.images[0].get_array()).compressed()
         assert set(np.unique(drawn)) == set(np.unique(solution.averages[k]))
-        assert len(panel.collections[0].get_offsets()) == 150
+        assert len(panel.collections[-1].get_offsets()) == 150
         assert panel.images[0].norm is maps[0].images[0].norm
     norm = maps[0].images[0].norm
     assert isinstance(norm, LogNorm) and norm.vmax == solution.averages[[1, 2, 6]].max() and norm.vmax / norm.vmin <= 1.0001e4
@@ -183,6 +208,135 @@ def test_histograms_hold_all_mass(runs):
             assert abs(values @ np.diff(edges) - 1) <= 1e-12
     for patch in overview_figure(runs["d=8 tokens"]).axes[0].patches:
         assert abs(patch.get_data().values.sum() - 1) <= 1e-12
+
+
+# -- atoms
+
+
+@pytest.mark.parametrize("sphere", ["S1", "S2"])
+@pytest.mark.parametrize("kinds", ["density", "density tokens", "atoms", "atoms tokens"])
+def test_pictures_with_atoms(atom_runs, sphere, kinds):
+    solutions = [atom_runs[f"{sphere} {kind}"] for kind in kinds.split()]
+    times = [10, 20] if "atoms" in kinds else [0, 2, 5, 30]
+    figure = overview_figure(*solutions, times=times if len(solutions) == 2 or "atoms" not in kinds else None)
+    shown = texts(figure)
+    assert {"atoms (width: mass)", "mass of an atom (stems)"} <= shown if sphere == "S1" else {"atom of mass 0.1", "0.5", "1"} <= shown
+    assert ("density $\\rho$" in shown) == ("density" in kinds)
+    assert all(panel.has_data() for panel in figure.axes)
+    assert not overlapping(figure)
+
+
+def test_no_atom_no_legend(runs):
+    for name in ("S1 density", "S2 density"):
+        assert not any("atom" in text for text in texts(overview_figure(replace(runs[name], atom_states=runs[name].atom_states[:1] * 7))))
+
+
+def test_dots_are_the_atoms(atom_runs):
+    """In their places, with areas in proportion to mass, and none where there is no atom yet."""
+    for name, outputs in (("S2 density", [0, 5, 30]), ("S2 atoms", [0, 1, 20])):
+        solution = atom_runs[name]
+        figure = overview_figure(solution, times=solution.times[outputs])
+        mean = solution.measure(-1).mean()
+        frame = _frame(np.eye(3)[0] if np.linalg.norm(mean) < 0.5 else normalise(mean))
+        areas, masses = [], []
+        for panel, k in zip([panel for panel in figure.axes if panel.get_title()], outputs, strict=True):
+            atoms = solution.atoms(k)
+            assert len(panel.collections) == (len(atoms) > 0)
+            for dots in panel.collections:
+                assert (np.asarray(dots.get_offsets()) == np.stack(_mollweide(atoms.points @ frame.T), axis=1)).all()
+                areas += dots.get_sizes().tolist()
+                masses += atoms.masses.tolist()
+        assert np.ptp(np.array(areas) / masses) <= 1e-9 * max(areas)
+        assert name == "S2 density" or max(masses) > 1.5 * min(masses)
+
+
+def test_stems_are_the_atoms(atom_runs):
+    solution = atom_runs["S1 density"]
+    figure = overview_figure(solution, times=[0, 5, 30])
+    (panel,) = [panel for panel in figure.axes if panel.get_ylabel() == "mass of an atom (stems)"]
+    assert panel.get_ylim()[0] == 0
+    for heads, stems, k in zip(panel.lines, panel.collections, (5, 30), strict=True):
+        atoms = solution.atoms(k)
+        angles, masses = heads.get_data()
+        assert (masses == atoms.masses).all()
+        assert np.abs(np.stack([np.cos(angles), np.sin(angles)], axis=1) - atoms.points).max() <= 1e-12
+        assert [segment.tolist() for segment in stems.get_segments()] == [[[x, 0], [x, y]] for x, y in zip(angles, masses, strict=True)]
+
+
+def test_paths_lead_from_atom_to_atom(atom_runs):
+    """From every atom to one of the next output, also when two merge, and to every atom from somewhere."""
+    for name in ("S1 atoms", "S1 density"):
+        solution = atom_runs[name]
+        counts = [len(solution.atoms(k)) for k in range(len(solution.times))]
+        assert max(counts) > counts[-1] > 1
+        figure = overview_figure(solution)
+        (paths,) = [paths for panel in figure.axes for paths in panel.collections if paths.get_label() == "atoms (width: mass)"]
+        starts, ends = defaultdict(list), defaultdict(list)
+        for (t, angle), (later, after) in paths.get_segments():
+            starts[t].append(angle)
+            ends[later].append(after)
+        for k, t in enumerate(solution.times.tolist()):
+            angles = np.arctan2(*solution.atoms(k).points.T[::-1])
+            assert k == len(counts) - 1 or np.abs(np.sort(starts[t]) - np.sort(angles)).max(initial=0) <= 1e-12
+            assert k == 0 or np.abs(np.unique(np.round(ends[t], 9)) - np.sort(angles)).max(initial=0) <= 1e-8
+
+
+# -- stages
+
+
+def staircase_parts(figure):
+    """The panel, and (start, end) of what is shaded."""
+    (panel,) = figure.axes
+    return panel, [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in panel.patches]
+
+
+def test_staircase_shows_energy_and_stages(tmp_path, atom_runs):
+    density, tokens = atom_runs["S1 density"], atom_runs["S1 tokens"]
+    path = tmp_path / "new" / "staircase.png"
+    assert staircase(path, tokens, density) == path and list(path.parent.iterdir()) == [path]
+    assert imread(path).shape[1] == 1440
+    figure = staircase_figure(tokens, density)
+    panel, shaded = staircase_parts(figure)
+    found = mf.stages(density)
+    assert [stage.clusters for stage in found] == [4, 3]
+    assert np.abs(np.array(shaded) - [(stage.t_start, stage.t_end) for stage in found]).max() <= 1e-12
+    for line, solution in zip(panel.lines, (density, tokens), strict=True):
+        assert (line.get_xdata()[1:] == solution.history.t).all() and (line.get_ydata()[1:] == solution.history.energy).all()
+    assert {ENERGY, "time $t$", "4 clusters", "3 clusters", "density (96 cells)", "tokens ($n$ = 100)"} <= texts(figure)
+    assert panel.get_xscale() == "linear" and panel.get_xlim() == (0, 30)
+    assert not overlapping(figure)
+    panel, shaded = staircase_parts(staircase_figure(tokens))
+    assert np.abs(np.array(shaded[-1]) - (mf.stages(tokens)[-1].t_start, 30)).max() <= 1e-12
+
+
+def test_staircase_of_long_runs(atom_runs):
+    """Time is logarithmic once the first stage, from t = 0, is shorter than a tenth of the run; narrow stages have no label."""
+    solution = atom_runs["S1 atoms"]
+    first, second = mf.stages(solution)
+    assert 10 * second.t_start < 400
+    figure = staircase_figure(solution)
+    panel, shaded = staircase_parts(figure)
+    assert panel.get_xscale() == "log" and panel.get_xlim() == (max(solution.history.t[0], second.t_start / 100), 400)
+    assert np.abs(np.array(shaded) - [(panel.get_xlim()[0], first.t_end), (second.t_start, 400)]).max() <= 1e-9
+    assert {"4 clusters", "3 clusters"} <= texts(figure) and not overlapping(figure)
+    for line in panel.lines:
+        assert line.get_clip_on()
+    shorter = replace(solution, times=solution.times[:2], history=solution.history[solution.history.t <= 20])
+    assert staircase_parts(staircase_figure(shorter))[0].get_xscale() == "linear"
+
+
+def test_staircase_without_stages(runs, atom_runs):
+    """atoms=False has none, nor has a density that is still spread out: the tokens' are shown, or only the curve."""
+    plain = run_density(mf.circle(48), mf.Attention(4.0), mf.VonMisesFisher([-1.0, 0.1], 1.0), 1.0)
+    plain = replace(plain, system=replace(plain.system, atoms=False))
+    for solution in (plain, run_density(mf.circle(48), mf.Attention(900.0), mf.VonMisesFisher([-1.0, 0.1], 1.0), 0.5)):
+        figure = staircase_figure(solution)
+        panel, shaded = staircase_parts(figure)
+        assert not shaded and len(panel.lines) == 1 and not any("cluster" in text for text in texts(figure))
+        assert panel.get_ylabel() == (ENERGY if solution is plain else "log energy, $\\log E$")
+    tokens = atom_runs["S1 tokens"]
+    assert staircase_parts(staircase_figure(plain, tokens))[1] == staircase_parts(staircase_figure(tokens))[1]
+    assert staircase_figure(runs["d=8 tokens"]).axes[0].lines
 
 
 # -- scales, odd runs
@@ -262,4 +416,13 @@ def test_bad_input(tmp_path, runs):
         with pytest.raises(ValueError, match=sentence) as error:
             overview(tmp_path / "out" / name, *solutions, times=times)
         assert "\n" not in str(error.value)
+    nothing = replace(density, history=density.history[:0])
+    for name, solutions, sentence in (
+        ("a.svg", (density,), r"path is '.*a\.svg', wanted a name that ends in \.png or \.pdf"),
+        ("a.png", (), "solutions is empty, wanted a density, tokens or both"),
+        ("a.png", (density, far), "solutions lie in dimensions 3 and 2, wanted one sphere"),
+        ("a.png", (nothing,), "the run of kind 'density' has no energies, wanted steps of a model with one"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            staircase(tmp_path / "out" / name, *solutions)
     assert not list(tmp_path.iterdir())

@@ -86,7 +86,8 @@ class Spectral:
         allowed: FloatArray | float = POINTWISE
         if weights is not None:
             heaviest = float(weights.max(initial=0.0))
-            share = np.divide(heaviest, weights, out=np.full(len(weights), np.inf), where=weights > 0)
+            with np.errstate(over="ignore"):
+                share = np.divide(heaviest, weights, out=np.full(len(weights), np.inf), where=weights > 0)
             allowed = np.maximum(POINTWISE, self.accuracy * share)
         lost = np.flatnonzero(errors > allowed)
         if not len(lost):

@@ -56,7 +56,10 @@ def integrals(
     """
     harmonics, d = HARMONICS[measure.dimension], measure.dimension
     band = harmonics.band(queries.largest_radius, accuracy / 10) if band is None else band
-    coefficients = harmonics.analyse(measure.points, measure.masses, band) / measure.total
+    coefficients = harmonics.analyse(measure.parts[0].points, measure.parts[0].masses, band)
+    for part in measure.parts[1:]:
+        coefficients = coefficients + harmonics.analyse(part.points, part.masses, band)
+    coefficients /= measure.total
     coefficients[0] = 0.0
     if queries.radius is None:
         rest = _on_panels(harmonics, coefficients, band, queries, with_offsets, accuracy)

@@ -1,11 +1,12 @@
-"""One picture of a run: the state at up to four times, its energy and its order parameter |int x dmu|.
+"""Pictures of a run: its states, energy and order parameter |int x dmu| (`overview`), or its stages (`staircase`).
 
 Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure. On S^2 states are equal-area (Mollweide) maps
 
     x = (2/pi) lambda cos(a),   y = sin(a),   2 a + sin(2 a) = pi sin(phi)        (longitude lambda, latitude phi)
 
 centred where the last state has its mass; on S^1 curves over the angle and a space-time diagram; in d > 3 histograms of the tokens'
-inner products. matplotlib is imported when called, and pyplot never is, so that no figure or setting of the caller's changes.
+inner products. Atoms are dots whose area is their mass (S^2), stems and paths (S^1). matplotlib is imported when called, and pyplot
+never is, so that no figure or setting of the caller's changes.
 Source: Snyder, Map Projections, USGS Professional Paper 1395 (1987), p. 251.
 """
 
@@ -18,10 +19,12 @@ from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics import order_parameter
+from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.files import replacing
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.solution import Solution
-from meanfield_pde.sphere import FloatArray, normalise
+from meanfield_pde.sphere import FloatArray, distance, normalise
+from meanfield_pde.stages import Stage, stages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,11 +47,11 @@ STYLE: Any = {
     "mathtext.fontset": "dejavusans",
 }
 DPI = 200
-WIDTH, HISTORY_HEIGHT, CIRCLE_HEIGHT, PRODUCTS_HEIGHT = 7.2, 2.5, 3.0, 2.6
+WIDTH, HISTORY_HEIGHT, CIRCLE_HEIGHT, PRODUCTS_HEIGHT, STAIRCASE_HEIGHT = 7.2, 2.5, 3.0, 2.6, 2.8
 """Inches; the width is two columns of a journal."""
 MAP_GRIDS = {1: (1, 1, 3.5), 2: (1, 2, 2.1), 3: (1, 3, 1.6), 4: (2, 2, 3.9)}
 """Rows, columns and height in inches for a number of maps."""
-COLOURS = {"density": "#8C2981", "tokens": "#00A08A"}
+COLOURS = {"density": "#8C2981", "tokens": "#00A08A", "atoms": "#1F5FD0"}
 STYLES: dict[str, Any] = {"density": "-", "tokens": (0, (4, 1.5))}
 COLOUR_MAP, TIME_MAP = "magma_r", "viridis"
 DECADES = 4
@@ -62,6 +65,12 @@ SMALLEST_SPAN = 1e-3
 MAP_PIXELS, ANGLE_PIXELS, TIME_PIXELS = 1200, 720, 500
 MOST_PATHS, MOST_PAIRED = 150, 1000
 """Tokens whose paths, and whose inner products with one another, are drawn."""
+DOT_AREA, DOTS_SHOWN = 160.0, (0.1, 0.5, 1.0)
+"""Points squared, of the dot of an atom of mass 1; masses whose dots the legend has."""
+_DOT: Any = {"color": COLOURS["atoms"], "edgecolors": "white", "linewidths": 0.6, "clip_on": False}
+STAGE_SHADES = ("0.94", "0.87")
+LONG_RUN = 100.0
+"""Runs longer than this many times what came before their first stage have a logarithmic time axis."""
 
 
 def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLike | None = None) -> Path:
@@ -74,35 +83,86 @@ def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLik
     Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or times outside
     the runs; OSError if the file cannot be written.
     """
-    path = Path(path)
-    if path.suffix not in (".png", ".pdf"):
-        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in .png or .pdf")
-    figure = overview_figure(*solutions, times=times)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
-    return path
+    path = _checked(path)
+    return _saved(overview_figure(*solutions, times=times), path)
 
 
 def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> "Figure":
     """The picture of `overview` as a matplotlib Figure, to change or to save in other ways."""
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     runs = _by_kind(solutions)
+    first = next(iter(runs.values())).measure(0)
+    d = first.dimension
+    if d > 3 and len(first) < 2:
+        raise ValueError(f"solutions[0] has 1 token in dimension {d}, wanted at least 2, whose inner products are drawn")
     states = _states(runs, times)
     n = len(next(iter(states.values())))
-    d = next(iter(runs.values())).measure(0).dimension
     draw, height = {2: (_circle, CIRCLE_HEIGHT), 3: (_maps, MAP_GRIDS[n][2])}.get(d, (_inner_products, PRODUCTS_HEIGHT))
     with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height + HISTORY_HEIGHT), layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
-        figure.get_layout_engine().set(w_pad=0.07, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+        figure = _figure(height + HISTORY_HEIGHT)
         parts: Any = figure.subfigures(2, 1, height_ratios=[height, HISTORY_HEIGHT])
         draw(parts[0], runs, states)
         _histories(parts[1], runs, states)
     return figure
+
+
+def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
+    """Write the energy over time (.png at 200 dpi, or .pdf) of a density, of tokens, or of both; returns the path.
+
+    The stages (`stages`) of the density, or of the tokens if it has none, are shaded, with their numbers of clusters where there is room.
+    Time is logarithmic if the run is over 100 times as long as it took to the first stage, or 10 times as the first stage if that begins
+    at t = 0. Missing folders are made.
+
+    Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or runs without
+    energies; OSError if the file cannot be written.
+    """
+    path = _checked(path)
+    return _saved(staircase_figure(*solutions), path)
+
+
+def staircase_figure(*solutions: Solution) -> "Figure":
+    """The picture of `staircase` as a matplotlib Figure, to change or to save in other ways."""
+    from matplotlib import rc_context
+
+    runs = _by_kind(solutions)
+    for kind, run in runs.items():
+        if np.isnan(run.history.energy).all():
+            raise ValueError(f"the run of kind {kind!r} has no energies, wanted steps of a model with one")
+    found = next((found for run in runs.values() if (found := _stages(run))), [])
+    with rc_context(STYLE):
+        figure = _figure(STAIRCASE_HEIGHT)
+        panel = figure.subplots()
+        _energies(panel, runs)
+        _time_axis(panel, runs, found)
+        _shade(panel, found)
+        handles, labels = panel.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    return figure
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    if path.suffix not in (".png", ".pdf"):
+        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in .png or .pdf")
+    return path
+
+
+def _figure(height: float) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.07, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+    return figure
+
+
+def _saved(figure: "Figure", path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
+    return path
 
 
 def _by_kind(solutions: tuple[Solution, ...]) -> dict[str, Solution]:
@@ -119,8 +179,6 @@ def _by_kind(solutions: tuple[Solution, ...]) -> dict[str, Solution]:
     dimensions = [run.measure(0).dimension for run in runs.values()]
     if len(set(dimensions)) > 1:
         raise ValueError(f"solutions lie in dimensions {dimensions[0]} and {dimensions[1]}, wanted one sphere")
-    if dimensions[0] > 3 and len(solutions[0].measure(0)) < 2:
-        raise ValueError(f"solutions[0] has 1 token in dimension {dimensions[0]}, wanted at least 2, whose inner products are drawn")
     return dict(sorted(runs.items()))
 
 
@@ -189,16 +247,18 @@ def _colour_bar(part: "SubFigure", image: Any, axes: Any, values: FloatArray) ->
 
 
 def _maps(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Ellipse
 
     titles, frame = _titles(runs, states), _frame(_centre(runs))
     rows, columns, _ = MAP_GRIDS[len(titles)]
     axes = part.subplots(rows, columns, squeeze=False)
     image, cells, shown = None, None, np.ones(1)
-    if "density" in runs:
+    if "density" in runs and runs["density"].masses[states["density"]].any():
         run = runs["density"]
         cells, shown = _map_cells(run, frame), _density(run, states["density"])
         norm = _scale(shown)
+    atoms = [runs["density"].atoms(k) for k in states["density"]] if "density" in runs else []
     for k, (panel, title) in enumerate(zip(axes.flat, titles, strict=True)):
         outline = Ellipse((0, 0), 4, 2, facecolor="none" if cells is not None else "0.96", edgecolor="0.25", linewidth=0.8)
         panel.add_patch(outline)
@@ -208,6 +268,8 @@ def _maps(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[i
             image.set_clip_path(outline)
         for line in _graticule(frame):
             panel.plot(*line, color="0.5", linewidth=0.4, alpha=0.45)
+        if atoms and len(atoms[k]):
+            panel.scatter(*_mollweide(atoms[k].points @ frame.T), s=DOT_AREA * atoms[k].masses, **_DOT)
         if "tokens" in runs:
             tokens = runs["tokens"].tokens[states["tokens"][k]]
             size, alpha = _dots(len(tokens))
@@ -217,7 +279,17 @@ def _maps(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[i
     if image is not None:
         _colour_bar(part, image, axes, shown)
     centre, up = (", ".join(f"{x:.2f}".removesuffix(".00").replace("-", "\N{MINUS SIGN}") for x in frame[row] + 0.0) for row in (0, 2))
-    part.supxlabel(f"equal-area (Mollweide) maps, centre ({centre}), up ({up})", fontsize=7, color="0.35")
+    note = f"equal-area (Mollweide) maps, centre ({centre}), up ({up})"
+    if any(map(len, atoms)):
+        labels = [f"{mass:g}" for mass in DOTS_SHOWN]
+        labels[0] = f"atom of mass {labels[0]}"
+        style = {"linestyle": "", "marker": "o", "color": _DOT["color"], "markeredgecolor": "white", "markeredgewidth": _DOT["linewidths"]}
+        sizes = np.sqrt(DOT_AREA * np.array(DOTS_SHOWN))
+        dots = [Line2D([], [], markersize=size, label=label, **style) for size, label in zip(sizes, labels, strict=True)]
+        legend = part.legend(handles=dots, loc="outside lower center", ncols=len(dots), title=note, title_fontsize=7, columnspacing=1.2)
+        legend.get_title().set_color("0.35")
+    else:
+        part.supxlabel(note, fontsize=7, color="0.35")
 
 
 def _frame(centre: FloatArray) -> FloatArray:
@@ -298,10 +370,12 @@ def _profiles(panel: "Axes", runs: dict[str, Solution], states: dict[str, list[i
 
     titles, both = _titles(runs, states), len(runs) == 2
     colours = colormaps[TIME_MAP](np.linspace(0, 0.85, len(titles)))
-    curves = []
+    curves, dots, atoms = list[FloatArray](), list[FloatArray](), list[Measure]()
     for k, colour in enumerate(colours):
         if "density" in runs:
             run = runs["density"]
+            atoms.append(run.atoms(states["density"][k]))
+        if "density" in runs and run.masses[states["density"][k]].any():
             angles = _angles(run.mesh.centers, middle)
             order, turn = np.argsort(angles), 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
             curves.append(_density(run, states["density"][k])[order])
@@ -312,23 +386,47 @@ def _profiles(panel: "Axes", runs: dict[str, Solution], states: dict[str, list[i
             counts = np.histogram(_angles(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges)
             if both:
                 panel.plot((edges[1:] + edges[:-1])[counts > 0] / 2, counts[counts > 0], ".", color=colour, markersize=3.5)
+                dots.append(counts)
             else:
                 curves.append(counts)
                 panel.stairs(counts, edges, color=colour, linewidth=1.3)
-    scale = _scale(np.concatenate(curves))
-    low, top = float(scale.vmin or 0), float(scale.vmax or 1)
-    if top > LINEAR * low > 0:
-        panel.set(yscale="log", ylim=(low / 1.5, top * 1.5))
-    else:
-        panel.set_ylim(0, None)
+    if shown := curves or dots:
+        scale = _scale(np.concatenate(shown))
+        low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), *(float(counts.max()) for counts in dots), 0.0)
+        if top > LINEAR * low > 0:
+            panel.set(yscale="log", ylim=(low / 1.5, top * 1.5))
+        else:
+            panel.set_ylim(0, None)
+        panel.set_ylabel("density $\\rho$ (1/rad)")
+    if any(map(len, atoms)):
+        _stems(_right_axis(panel) if shown else panel, atoms, colours, middle)
     handles = [Line2D([], [], color=colour, label=title) for colour, title in zip(colours, titles, strict=True)]
     if both:
-        handles += [Line2D([], [], color="0.3", label="density"), Line2D([], [], color="0.3", marker=".", linestyle="", label="tokens")]
+        handles += [Line2D([], [], color="0.3", label="density")] if curves else []
+        handles += [Line2D([], [], color="0.3", marker=".", linestyle="", label="tokens")]
     columns = 3 if both else 4
     panel.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, handlelength=1.2, columnspacing=1.2)
     ticks, names = _angle_ticks(middle)
     panel.set_xticks(ticks, names)
-    panel.set(xlim=(middle - np.pi, middle + np.pi), xlabel="angle $\\theta$ (rad)", ylabel="density $\\rho$ (1/rad)")
+    panel.set(xlim=(middle - np.pi, middle + np.pi), xlabel="angle $\\theta$ (rad)")
+
+
+def _right_axis(panel: "Axes") -> "Axes":
+    right = panel.twinx()
+    right.spines["right"].set_visible(True)
+    right.tick_params(bottom=False, labelbottom=False)
+    return right
+
+
+def _stems(panel: "Axes", atoms: list[Measure], colours: FloatArray, middle: float) -> None:
+    """Later stems are thinner, so that they hide none of the same place and mass."""
+    for k, (measure, colour) in enumerate(zip(atoms, colours, strict=True)):
+        if len(measure):
+            angles = _angles(measure.points, middle)
+            panel.vlines(angles, 0, measure.masses, colors=[colour], linewidth=3.4 - 0.8 * k, zorder=2 + k)
+            panel.plot(angles, measure.masses, "o", color=colour, markersize=8 - 1.5 * k, zorder=2 + k, clip_on=False)
+    panel.set_ylim(0, 1.1 * max(float(measure.masses.max(initial=0)) for measure in atoms))
+    panel.set_ylabel("mass of an atom (stems)")
 
 
 def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], middle: float) -> None:
@@ -340,8 +438,10 @@ def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], mid
         values = _density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
         t = run.times[outputs]
         borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
-        image = panel.pcolormesh(borders, edges, values.T, norm=_scale(values), cmap=COLOUR_MAP, rasterized=True)
-        _colour_bar(part, image, panel, values)
+        if values.any():
+            image = panel.pcolormesh(borders, edges, values.T, norm=_scale(values), cmap=COLOUR_MAP, rasterized=True)
+            _colour_bar(part, image, panel, values)
+        _paths(panel, t, [run.atoms(k) for k in outputs.tolist()], middle)
     if "tokens" in runs:
         run = runs["tokens"]
         chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PATHS).round().astype(int))
@@ -353,6 +453,33 @@ def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], mid
     panel.set_yticks(ticks, names)
     panel.set(ylim=(middle - np.pi, middle + np.pi), xlabel="time $t$", ylabel="angle $\\theta$ (rad)")
     panel.margins(x=0)
+
+
+def _paths(panel: "Axes", t: FloatArray, atoms: list[Measure], middle: float) -> None:
+    """Atoms from output to output; each goes on in the nearest that is not lighter, since atoms only gain mass."""
+    from matplotlib.collections import LineCollection
+
+    if not any(map(len, atoms)):
+        return
+    lines, widths = [], []
+    for k in range(len(t) - 1):
+        angles, later = (_angles(measure.points, middle) for measure in atoms[k : k + 2])
+        new = np.ones(len(later), dtype=np.bool_)
+        for point, mass, angle in zip(atoms[k].points, atoms[k].masses, angles, strict=True):
+            heavier = np.flatnonzero(atoms[k + 1].masses >= mass * (1 - 1e-9))
+            if len(heavier):
+                nearest = heavier[distance(atoms[k + 1].points[heavier], point).argmin()]
+                new[nearest] = False
+                if abs(later[nearest] - angle) < np.pi:
+                    lines.append([(t[k], angle), (t[k + 1], later[nearest])])
+                    widths.append(mass)
+        lines += [[((t[k] + t[k + 1]) / 2, angle), (t[k + 1], angle)] for angle in later[new]]
+        widths += atoms[k + 1].masses[new].tolist()
+    paths = LineCollection(
+        lines, colors=[COLOURS["atoms"]], linewidths=1 + 4 * np.array(widths), capstyle="round", label="atoms (width: mass)"
+    )
+    panel.add_collection(paths)
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 # -- d > 3
@@ -415,6 +542,38 @@ def _energies(panel: "Axes", runs: dict[str, Solution]) -> None:
         panel.set_ylim(low - missing / 2, high + missing / 2)
     panel.ticklabel_format(axis="y", useOffset=False)
     panel.set_ylabel("energy $E$" if linear else "log energy, $\\log E$")
+
+
+def _stages(run: Solution) -> list[Stage]:
+    """Those of some length."""
+    found = stages(run) if run.kind == "tokens" or run.system.atoms else []  # type: ignore[attr-defined]
+    return [stage for stage in found if stage.t_end > stage.t_start]
+
+
+def _time_axis(panel: "Axes", runs: dict[str, Solution], found: list[Stage]) -> None:
+    end = max(float(run.times[-1]) for run in runs.values())
+    start = min((stage.t_start for stage in found if stage.t_start > 0), default=np.inf)
+    if np.isfinite(start) and end > start * (LONG_RUN if start == found[0].t_start else LONG_RUN / 10):
+        first = min(float(run.history.t[0]) for run in runs.values())
+        panel.set(xscale="log", xlim=(max(first, start / LONG_RUN), end))
+    else:
+        panel.set_xlim(min(float(run.times[0]) for run in runs.values()), end)
+    for line in panel.lines:
+        line.set_clip_on(True)
+    panel.set_xlabel("time $t$")
+
+
+def _shade(panel: "Axes", found: list[Stage]) -> None:
+    """Stages, with what fits above them: "3 clusters", "3" or nothing."""
+    edge, width = panel.get_xlim()[0], WIDTH * 0.85
+    for k, stage in enumerate(found):
+        start = max(stage.t_start, edge)
+        panel.axvspan(start, stage.t_end, color=STAGE_SHADES[k % 2], linewidth=0, zorder=0)
+        left, right = panel.transAxes.inverted().transform(panel.transData.transform([(start, 1), (stage.t_end, 1)]))[:, 0]
+        long = f"{stage.clusters} cluster" + ("s" if stage.clusters > 1 else "")
+        text = next((text for text in (long, str(stage.clusters)) if (right - left) * width > 0.08 * len(text)), None)
+        if text:
+            panel.text((left + right) / 2, 1.02, text, transform=panel.transAxes, ha="center", va="bottom", fontsize=8)
 
 
 def _curve(panel: "Axes", kind: str, t: FloatArray, values: FloatArray, label: str) -> None:

@@ -22,15 +22,17 @@ Numbers = NDArray[np.int32]
 class Stencil:
     """Neighbours of cell i: neighbours[neighbour_offsets[i]:neighbour_offsets[i + 1]], with slope_weights (nnz, 2) in the frame of i.
 
-    Sides of cell i: side_offsets[i] to side_offsets[i + 1], with arms (2 n_faces, 2), from the centroid to the midpoint of the face in
-    the frame of the cell. face_sides, face_cells: (n_faces, 2), the left and the right side and cell of each face. conductances:
-    (n_faces,), length over distance: what a potential difference is multiplied by to give the flow of area through the face.
+    Sides of cell i: side_offsets[i] to side_offsets[i + 1], with side_faces (2 n_faces,) and arms (2 n_faces, 2), from the centroid to the
+    midpoint of the face in the frame of the cell. face_sides, face_cells: (n_faces, 2), the left and the right side and cell of each
+    face. conductances: (n_faces,), length over distance: what a potential difference is multiplied by to give the flow of area through
+    the face.
     """
 
     neighbour_offsets: Numbers
     neighbours: Numbers
     slope_weights: FloatArray
     side_offsets: Numbers
+    side_faces: Numbers
     arms: FloatArray
     face_sides: Numbers
     face_cells: Numbers
@@ -53,6 +55,7 @@ def stencil(mesh: SphereMesh) -> Stencil:
         neighbours=neighbours.astype(np.int32),
         slope_weights=weights,
         side_offsets=side_offsets.astype(np.int32),
+        side_faces=faces.astype(np.int32),
         arms=_in_frames(frames, cells, log_map(mesh.centroids[cells], mesh.face_midpoints[faces])),
         face_sides=face_sides,
         face_cells=mesh.face_cells.astype(np.int32),

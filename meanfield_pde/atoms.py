@@ -1,0 +1,268 @@
+"""Clusters below the mesh: when the mass of some cells becomes an atom, when an atom takes up more, when two atoms are one.
+
+A cluster that has shrunk into a cell is pinned to the mesh; as an atom, a point of the sphere with a mass, it moves on. After each step
+
+    form    around a cell of largest density among its neighbours, if the flow contracts and the mass within `WINDOW` spacings has a
+            root-mean-square width below `FORM` spacings in every direction: what lies within `REACH` becomes an atom at its centroid,
+            unless it is about to arrive at another atom (`ARRIVING`), as the tail of a cluster is;
+    absorb  what lies within `REACH` spacings of an atom joins it, if the flow contracts there; the last `LEFTOVER` joins the nearest;
+    merge   atoms closer than `MERGE` spacings join.
+
+Centroids are kept, so mass is exact and int x dmu changes by the mass that moves times O(h^2); W1 changes by at most that mass times the
+distance it moves, `REACH` spacings. A spacing is the local one, area^{1/(d-1)} of the cell. A ridge, a density that varies over several
+cells and anything in a flow that expands stay on the mesh.
+
+Data in: cell masses (n_cells,), atoms, what the flow does. Data out: new masses and atoms, and `Event`s.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.sphere import FloatArray, IntArray, distance, log_map, normalise
+from meanfield_pde.threads import over_rows
+from meanfield_pde.transport.reconstruction import LOOP_ROWS
+from meanfield_pde.transport.stencil import Stencil
+
+WINDOW, REACH, FORM, MERGE = 4.0, 2.0, 1.4, 1e-3
+"""In spacings; see above. A ridge across the window has a width of 2.3, a uniform density of 2.3 (S^1) or 2.0 (S^2)."""
+
+APART = WINDOW
+"""An atom forms at least this many spacings from another: what piles up nearer is about to be absorbed."""
+
+ARRIVING = 0.3
+"""What closes in on an atom at this part of the rate at which lengths shrink, or faster, is part of that cluster: no atom forms."""
+
+DENSE = 1e-3
+"""A cell is looked at if its density is at least this much of the uniform one: fainter heaps are the tails of what is being absorbed."""
+
+PEAK = 1.2
+"""A cell is looked at if its density is this much above the mean of its neighbours'."""
+
+CLUSTER = 0.1
+"""Atoms nearer than this, in radians, are counted as one cluster: they are about to merge."""
+
+LEFTOVER = 1e-12
+"""Cells that together hold less join the nearest atoms, so that the slow phase is one of atoms alone."""
+
+CONTRACTING = 0.01
+"""What flows into a region must exceed what flows out by this part of both: a flow that only passes does not contract."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What the flow does. contraction: the rate at which lengths shrink in the union of some cells, 0 if it does not contract them.
+    velocity: of points (m, d)."""
+
+    contraction: Callable[[IntArray], float]
+    velocity: Callable[[FloatArray], FloatArray]
+
+
+class Event(NamedTuple):
+    """kind: "formed", "absorbed", "merged" or "pinned". place: (d,), of the atom afterwards. mass: what formed, was absorbed or pinned, or
+    the lighter of two that merged. radius: root-mean-square distance of that mass from the place, radians. total: the atom's mass
+    afterwards."""
+
+    t: float
+    kind: str
+    place: tuple[float, ...]
+    mass: float
+    radius: float
+    total: float
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhoods:
+    """Which cells are near a point of a mesh."""
+
+    mesh: SphereMesh
+    stencil: Stencil
+    spacings: FloatArray = field(init=False)
+    tree: cKDTree = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spacings", self.mesh.areas ** (1 / (self.mesh.dimension - 1)))
+        object.__setattr__(self, "tree", cKDTree(self.mesh.centers))
+
+    def within(self, point: FloatArray, radius: float) -> IntArray:
+        """Cells whose centers lie within `radius` of their own spacings of a point, in increasing order."""
+        chord = 2 * np.sin(min(radius * float(self.spacings.max()), np.pi) / 2)
+        cells = np.array(sorted(self.tree.query_ball_point(point, chord * (1 + 1e-9))), dtype=np.int64)
+        return cells[distance(self.mesh.centers[cells], point) <= radius * self.spacings[cells]]
+
+    def peaks(self, cells: FloatArray) -> IntArray:
+        """Cells of larger density than all that share a vertex with them, and `PEAK` above their mean; equal ones in order of number."""
+        found = np.empty(len(cells), dtype=np.bool_)
+        arrays = (self.stencil.neighbour_offsets, self.stencil.neighbours, self.mesh.areas, cells, found)
+        over_rows(_peaks, len(cells), *arrays, minimum_rows=LOOP_ROWS)
+        return np.flatnonzero(found)
+
+
+def settle(near: Neighbourhoods, t: float, cells: FloatArray, atoms: Measure, flow: Flow) -> tuple[FloatArray, Measure, list[Event]]:
+    """Cell masses and atoms after forming, absorbing and merging, and what happened."""
+    places, masses, events = list(atoms.points), atoms.masses.tolist(), list[Event]()
+    kept = cells
+    for peak in _narrow_peaks(near, cells, places, flow):
+        if kept is cells:
+            kept = cells.copy()
+        place, mass, radius = _taken(near, kept, near.within(near.mesh.centers[peak], REACH))
+        places.append(place)
+        masses.append(mass)
+        events.append(_event(t, "formed", place, mass, radius, mass))
+    for k, rows in _captured(near, kept, places, flow):
+        if kept is cells:
+            kept = cells.copy()
+        before = (places[k], masses[k])
+        place, mass, radius = _taken(near, kept, rows)
+        places[k] = normalise(before[1] * before[0] + mass * place)
+        masses[k] += mass
+        events.append(_event(t, "absorbed", places[k], mass, radius, masses[k]))
+    merged = _merge(t, places, masses, MERGE * near.mesh.spacing)
+    if not events and not merged:
+        return cells, atoms, []
+    return kept, Measure.trusted(np.array(places), np.array(masses)), events + merged
+
+
+def pinned(near: Neighbourhoods, t: float, cells: FloatArray, flow: Flow) -> list[Event]:
+    """Where atoms would form: the clusters that a plain scheme holds fast."""
+    events = []
+    for peak in _narrow_peaks(near, cells, [], flow):
+        rows = near.within(near.mesh.centers[peak], REACH)
+        place, mass, radius = _centroid(near.mesh.centers[rows], cells[rows])
+        events.append(_event(t, "pinned", place, mass, radius, mass))
+    return events
+
+
+def closest(atoms: Measure) -> float:
+    """Smallest distance of two atoms, radians; inf if there are fewer."""
+    if len(atoms) < 2:
+        return np.inf
+    chords = np.asarray(cKDTree(atoms.points).query(atoms.points, k=[2])[0])
+    return float(2 * np.arcsin(min(1.0, chords.min() / 2)))
+
+
+def cluster_count(atoms: Measure) -> int:
+    """Number of connected components of the graph that joins atoms nearer than `CLUSTER`."""
+    n = len(atoms)
+    if n < 2:
+        return n
+    pairs = cKDTree(atoms.points).query_pairs(2 * np.sin(CLUSTER / 2), output_type="ndarray")
+    edges = coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return int(connected_components(edges, directed=False)[0])
+
+
+def _narrow_peaks(near: Neighbourhoods, cells: FloatArray, places: list[FloatArray], flow: Flow) -> list[int]:
+    """Peaks around which an atom forms, heaviest first."""
+    centers, taken, found = near.mesh.centers, list(places), list[int]()
+    peaks = near.peaks(cells)
+    peaks = peaks[cells[peaks] / near.mesh.areas[peaks] >= DENSE / near.mesh.areas.sum()]
+    for peak in peaks[np.argsort(-cells[peaks], kind="stable")].tolist():
+        spacing = near.spacings[peak]
+        if taken and distance(np.array(taken), centers[peak]).min() < APART * spacing:
+            continue
+        rows = near.within(centers[peak], WINDOW)
+        place, _, _ = _centroid(centers[rows], cells[rows])
+        if _width(centers[rows], cells[rows], place) > FORM * spacing:
+            continue
+        rate = flow.contraction(rows)
+        if rate > 0 and not _on_its_way(place, taken, rate, flow):
+            taken.append(place)
+            found.append(peak)
+    return found
+
+
+def _on_its_way(place: FloatArray, atoms: list[FloatArray], rate: float, flow: Flow) -> bool:
+    """Whether a place closes in on the nearest atom so fast that it is there in a few of the times in which lengths shrink."""
+    if not atoms:
+        return False
+    nearest = min(atoms, key=lambda atom: float(distance(place, atom)))
+    here, there = flow.velocity(np.stack([place, nearest]))
+    towards = log_map(place, nearest)
+    gap = float(np.linalg.norm(towards))
+    closing = float(here @ towards + there @ log_map(nearest, place)) / gap
+    return closing > ARRIVING * rate * gap
+
+
+def _captured(near: Neighbourhoods, cells: FloatArray, places: list[FloatArray], flow: Flow) -> list[tuple[int, IntArray]]:
+    """For each atom that takes up mass now, its number and the cells."""
+    if not places:
+        return []
+    tree, centers = cKDTree(np.array(places)), near.mesh.centers
+    if 0 < cells.sum() <= LEFTOVER:
+        rows = np.flatnonzero(cells)
+        owner = tree.query(centers[rows])[1]
+        return [(k, rows[owner == k]) for k in range(len(places)) if (owner == k).any()]
+    captured = []
+    for k, place in enumerate(places):
+        rows = near.within(place, REACH)
+        heavy = rows[cells[rows] > 0]
+        heavy = heavy[tree.query(centers[heavy])[1] == k] if len(heavy) else heavy
+        if len(heavy) and flow.contraction(rows) > 0:
+            captured.append((k, heavy))
+    return captured
+
+
+def _taken(near: Neighbourhoods, cells: FloatArray, rows: IntArray) -> tuple[FloatArray, float, float]:
+    """Centroid, mass and radius of what some cells held; they are emptied."""
+    result = _centroid(near.mesh.centers[rows], cells[rows])
+    cells[rows] = 0.0
+    return result
+
+
+def _centroid(points: FloatArray, masses: FloatArray) -> tuple[FloatArray, float, float]:
+    """The normalised integral of x, the mass, and the root-mean-square distance from there."""
+    mass = float(masses.sum())
+    shares = masses / mass
+    place = normalise(shares @ points)
+    return place, mass, float(np.sqrt(shares @ distance(points, place) ** 2))
+
+
+def _width(points: FloatArray, masses: FloatArray, place: FloatArray) -> float:
+    """The largest root-mean-square distance from a place in one direction."""
+    offsets = (points - place) * np.sqrt(masses / masses.sum())[:, None]
+    return float(np.linalg.norm(offsets, 2))
+
+
+def _merge(t: float, places: list[FloatArray], masses: list[float], tolerance: float) -> list[Event]:
+    """Joins the closest two atoms until all are apart."""
+    events = []
+    while len(places) > 1:
+        chords, nearest = (np.asarray(found) for found in cKDTree(np.array(places)).query(np.array(places), k=[1, 2]))
+        a = int(chords[:, 1].argmin())
+        b = int(nearest[a, 0]) if nearest[a, 0] != a else int(nearest[a, 1])
+        if 2 * np.arcsin(chords[a, 1] / 2) > tolerance:
+            break
+        a, b = (a, b) if masses[a] >= masses[b] else (b, a)
+        place = normalise(masses[a] * places[a] + masses[b] * places[b])
+        events.append(_event(t, "merged", place, masses[b], float(distance(places[b], place)), masses[a] + masses[b]))
+        places[a], masses[a] = place, masses[a] + masses[b]
+        del places[b], masses[b]
+    return events
+
+
+def _event(t: float, kind: str, place: FloatArray, mass: float, radius: float, total: float) -> Event:
+    return Event(t, kind, tuple(place.tolist()), mass, radius, total)
+
+
+@njit(cache=True, nogil=True)
+def _peaks(first, last, neighbour_offsets, neighbours, areas, cells, found):
+    for i in range(first, last):
+        own, total = cells[i] / areas[i], 0.0
+        start, stop = neighbour_offsets[i], neighbour_offsets[i + 1]
+        is_peak = own > 0.0
+        for k in range(start, stop):
+            j = neighbours[k]
+            other = cells[j] / areas[j]
+            total += other
+            if other > own or (other == own and j < i):
+                is_peak = False
+                break
+        found[i] = is_peak and own * (stop - start) > PEAK * total
