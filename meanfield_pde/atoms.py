@@ -4,7 +4,7 @@ A cluster that has shrunk into a cell is pinned to the mesh; as an atom, a point
 
     form    around a cell of largest density among its neighbours, if the flow contracts and the mass within `WINDOW` spacings has a
             root-mean-square width below `FORM` spacings in every direction: what lies within `REACH` becomes an atom at its centroid,
-            unless it is about to arrive at another atom (`ARRIVING`), as the tail of a cluster is;
+            unless another atom is within the window, or it is about to arrive at one (`ARRIVING`), as the tail of a cluster is;
     absorb  what lies within `REACH` spacings of an atom joins it, if the flow contracts there; the last `LEFTOVER` joins the nearest;
     merge   atoms closer than `MERGE` spacings join.
 
@@ -35,17 +35,15 @@ from meanfield_pde.transport.stencil import Stencil
 WINDOW, REACH, FORM, MERGE = 4.0, 2.0, 1.4, 1e-3
 """In spacings; see above. A ridge across the window has a width of 2.3, a uniform density of 2.3 (S^1) or 2.0 (S^2)."""
 
-APART = WINDOW
-"""An atom forms at least this many spacings from another: what piles up nearer is about to be absorbed."""
-
 ARRIVING = 0.3
 """What closes in on an atom at this part of the rate at which lengths shrink, or faster, is part of that cluster: no atom forms."""
 
 DENSE = 1e-3
 """A cell is looked at if its density is at least this much of the uniform one: fainter heaps are the tails of what is being absorbed."""
 
-PEAK = 1.2
-"""A cell is looked at if its density is this much above the mean of its neighbours'."""
+PEAK, SPIKE = 1.2, 10.0
+"""A cell is looked at if its density is `PEAK` times the mean of its neighbours'. From `SPIKE` on it is narrower than half a spacing
+whatever else is near: its window is `REACH`, other atoms may be as near, and it may be faint."""
 
 CLUSTER = 0.1
 """Atoms nearer than this, in radians, are counted as one cluster: they are about to merge."""
@@ -98,12 +96,13 @@ class Neighbourhoods:
         cells = np.array(sorted(self.tree.query_ball_point(point, chord * (1 + 1e-9))), dtype=np.int64)
         return cells[distance(self.mesh.centers[cells], point) <= radius * self.spacings[cells]]
 
-    def peaks(self, cells: FloatArray) -> IntArray:
-        """Cells of larger density than all that share a vertex with them, and `PEAK` above their mean; equal ones in order of number."""
-        found = np.empty(len(cells), dtype=np.bool_)
+    def sharpness(self, cells: FloatArray) -> FloatArray:
+        """The density of each cell over the mean of those that share a vertex with it, (n_cells,), 0 unless it is larger than them all;
+        of equal ones the first counts."""
+        found = np.empty(len(cells))
         arrays = (self.stencil.neighbour_offsets, self.stencil.neighbours, self.mesh.areas, cells, found)
-        over_rows(_peaks, len(cells), *arrays, minimum_rows=LOOP_ROWS)
-        return np.flatnonzero(found)
+        over_rows(_sharpness, len(cells), *arrays, minimum_rows=LOOP_ROWS)
+        return found
 
 
 def settle(near: Neighbourhoods, t: float, cells: FloatArray, atoms: Measure, flow: Flow) -> tuple[FloatArray, Measure, list[Event]]:
@@ -162,13 +161,16 @@ def cluster_count(atoms: Measure) -> int:
 def _narrow_peaks(near: Neighbourhoods, cells: FloatArray, places: list[FloatArray], flow: Flow) -> list[int]:
     """Peaks around which an atom forms, heaviest first."""
     centers, taken, found = near.mesh.centers, list(places), list[int]()
-    peaks = near.peaks(cells)
-    peaks = peaks[cells[peaks] / near.mesh.areas[peaks] >= DENSE / near.mesh.areas.sum()]
+    sharpness = near.sharpness(cells)
+    dense = cells * near.mesh.areas.sum() >= DENSE * near.mesh.areas
+    peaks = np.flatnonzero(((sharpness > PEAK) & dense) | (sharpness > SPIKE))
     for peak in peaks[np.argsort(-cells[peaks], kind="stable")].tolist():
-        spacing = near.spacings[peak]
-        if taken and distance(np.array(taken), centers[peak]).min() < APART * spacing:
+        spacing, window = near.spacings[peak], REACH if sharpness[peak] > SPIKE else WINDOW
+        if taken and distance(np.array(taken), centers[peak]).min() < window * spacing:
             continue
-        rows = near.within(centers[peak], WINDOW)
+        rows = near.within(centers[peak], window)
+        if cells[rows].sum() <= LEFTOVER:
+            continue
         place, _, _ = _centroid(centers[rows], cells[rows])
         if _width(centers[rows], cells[rows], place) > FORM * spacing:
             continue
@@ -253,9 +255,9 @@ def _event(t: float, kind: str, place: FloatArray, mass: float, radius: float, t
 
 
 @njit(cache=True, nogil=True)
-def _peaks(first, last, neighbour_offsets, neighbours, areas, cells, found):
+def _sharpness(first, last, neighbour_offsets, neighbours, areas, cells, found):
     for i in range(first, last):
-        own, total = cells[i] / areas[i], 0.0
+        own, total, found[i] = cells[i] / areas[i], 0.0, 0.0
         start, stop = neighbour_offsets[i], neighbour_offsets[i + 1]
         is_peak = own > 0.0
         for k in range(start, stop):
@@ -265,4 +267,5 @@ def _peaks(first, last, neighbour_offsets, neighbours, areas, cells, found):
             if other > own or (other == own and j < i):
                 is_peak = False
                 break
-        found[i] = is_peak and own * (stop - start) > PEAK * total
+        if is_peak:
+            found[i] = own * (stop - start) / total if total > 0.0 else np.inf

@@ -378,3 +378,15 @@ def test_bad_input_is_refused(make, message):
 
 def solve_from(start, **options):
     return mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(), **options), start, 1.0)
+
+
+def test_spikes_become_atoms_however_near_they_are(monkeypatch):
+    """162 cells at beta = 30, whose kernel is narrower than a cell: clusters three cells apart, one window for all."""
+    mesh = mf.icosahedral(2)
+    law = mf.Mixture([mf.VonMisesFisher(x, 12.0) for x in normalise(np.random.default_rng(1).normal(size=(5, 3)))], [0.2] * 5)
+    system, start = mf.MeanFieldPDE(mesh, mf.Attention(30.0)), mf.project(mesh, law, normalise=True)
+    run = mf.solve(system, start, 60.0)
+    assert run.history.diffuse[-1] < 1e-3 and len(run.atoms(-1)) >= 2
+    assert np.abs(run.history.mass - 1).max() < 1e-14
+    monkeypatch.setattr(atoms, "SPIKE", np.inf)  # the control: the rest stays pinned
+    assert mf.solve(system, start, 60.0).history.diffuse[-1] > 0.1
