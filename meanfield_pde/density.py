@@ -187,7 +187,6 @@ class MeanFieldPDE:
 
     def settle(self, t: float, state: Masses, rate: Rate, events: list[Event]) -> tuple[Masses, list[Event]]:
         """Forms, absorbs and merges atoms; the plain scheme only says where it would have."""
-
         flow = Flow(lambda rows: self._contraction(rows, rate), lambda points: self._velocities(t, points, self.measure(state), Counter()))
         if not self.atoms:
             return state, [] if events else pinned(self._neighbourhoods, t, state.cells, flow)[:1]
@@ -214,7 +213,7 @@ class MeanFieldPDE:
                 state.atoms.points, measure, **computing_options(self.attention, method=self._method_of_atoms)
             )
             potential = np.concatenate([potential, at_atoms])
-        return model_energy(self.attention, measure, potential, self.method)
+        return model_energy(self.attention, measure, potential, self._method_of_atoms if state.is_discrete else self.method)
 
     @property
     def _method_of_atoms(self) -> str | Method:
@@ -237,7 +236,8 @@ class MeanFieldPDE:
         sides = self._stencil
         faces = np.concatenate([sides.side_faces[sides.side_offsets[i] : sides.side_offsets[i + 1]] for i in rows])
         inside = np.isin(sides.face_cells[faces], rows)
-        rim, outward = faces[inside.sum(axis=1) == 1], np.where(inside[:, 0], 1.0, -1.0)[inside.sum(axis=1) == 1]
+        on_rim = inside.sum(axis=1) == 1
+        rim, outward = faces[on_rim], np.where(inside[on_rim, 0], 1.0, -1.0)
         if rate.potential is not None:
             left, right = sides.face_cells[rim].T
             flows = outward * sides.conductances[rim] * (rate.potential[right] - rate.potential[left])
@@ -245,10 +245,10 @@ class MeanFieldPDE:
             flows = outward * self.mesh.face_lengths[rim] * rate.normals[rim]
         else:
             return 0.0
-        net = -float(flows.sum())
-        return (
-            net / float(self.mesh.areas[rows].sum()) / (self.mesh.dimension - 1) if net > CONTRACTING * float(np.abs(flows).sum()) else 0.0
-        )
+        inflow = -float(flows.sum())
+        if inflow <= CONTRACTING * float(np.abs(flows).sum()):
+            return 0.0
+        return inflow / float(self.mesh.areas[rows].sum()) / (self.mesh.dimension - 1)
 
     def _fields(self, t: float, state: Masses, measure: Measure, work: Counter[str]) -> tuple[FloatArray, FloatArray]:
         """The field as computed and as used: the potential at the centers (n_cells,), or the normal velocity at face midpoints (n_faces,).

@@ -303,6 +303,14 @@ def test_the_energy_of_cells_and_atoms_from_their_potentials():
     assert by_potential.log == pytest.approx(mf.log_energy(system.attention, system.measure(begun)), rel=1e-12)
 
 
+def test_atoms_alone_are_summed_whatever_the_method():
+    """At beta = 1e5 transforms would need thousands of degrees; three atoms need none."""
+    system = mf.MeanFieldPDE(CIRCLE, mf.Attention(1e5), method="spectral")
+    run = mf.solve(system, only_atoms(CIRCLE, at(0.0, 0.01, 2.0)), 50.0)
+    assert run.record["points evaluated"].endswith("by sums") and run.history.atoms[-1] == 2
+    assert run.history.log_energy[-1] == pytest.approx(mf.log_energy(system.attention, run.measure(-1)), rel=1e-13)
+
+
 # --- stages ---
 
 

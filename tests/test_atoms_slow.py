@@ -156,7 +156,7 @@ def test_the_staircase_of_five_tokens(beta, angles, t_end):
     mesh, points = mf.circle(128), at(*angles)
     run = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(beta)), mf.State(np.zeros(128), mf.Measure(points)), t_end)
     stairs = mf.stages(run)
-    assert len(stairs) >= 4
+    assert len(stairs) >= 3
     near = np.unique(np.concatenate([stage.t_start * np.linspace(0.95, 1.05, 101) for stage in stairs[1:]]))
     tokens = mf.solve(mf.ParticleSystem(mf.Attention(beta)), points, t_end, save_at=near[near < t_end])
     for ours, theirs in zip(stairs[1:], mf.stages(tokens)[1:], strict=True):
