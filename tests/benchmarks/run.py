@@ -101,7 +101,7 @@ def step() -> list[Figure]:
     angles = np.stack([np.arccos(z), np.arctan2(y, x) % (2 * np.pi)], axis=1)
     options = {"spin": 0, "lmax": band, "mmax": band, "loc": angles, "epsilon": EPSILON, "nthreads": thread_count()}
     there, back = ducc0.sht.adjoint_synthesis_general, ducc0.sht.synthesis_general
-    sides = {"step": lambda: run.advance(1e3), "pair": lambda: back(alm=there(map=run.state[None], **options), **options)}
+    sides = {"step": lambda: run.advance(1e3), "pair": lambda: back(alm=there(map=run.state.cells[None], **options), **options)}
     taken, how = turns(25, **sides)
     figures = [Figure("SSPRK3 stage, level 7 / ducc0 pair", taken[:, 0] / taken[:, 1] / 3, "x", f"{how}, band {band}", "<= 1.6")]
     with cProfile.Profile() as profile:
@@ -121,7 +121,7 @@ def scaling() -> list[Figure]:
     """Time of one SSPRK3 step from level 5 to 8."""
     runs = {f"level {level}": stepping(mf.icosahedral(level), 9.0) for level in (5, 6, 7, 8)}
     taken, how = turns(9, **{name: lambda run=run: run.advance(1e3) for name, run in runs.items()})
-    exponents = np.polyfit(np.log([len(run.state) for run in runs.values()]), np.log(taken).T, 1)[0]
+    exponents = np.polyfit(np.log([len(run.state.cells) for run in runs.values()]), np.log(taken).T, 1)[0]
     return [Figure("time per step ~ N^p, levels 5 to 8: p", exponents, "", how, "<= 1.15")]
 
 
@@ -175,8 +175,17 @@ def first() -> list[Figure]:
 def circle() -> list[Figure]:
     """One SSPRK3 step on 4096 arcs at beta = 100 against one FFT and back."""
     run = stepping(mf.circle(4096), 100.0, mf.VonMisesFisher((1, 0.3), 2.0))
-    taken, how = turns(300, step=lambda: run.advance(1e3), pair=lambda: np.fft.irfft(np.fft.rfft(run.state), 4096))
+    taken, how = turns(300, step=lambda: run.advance(1e3), pair=lambda: np.fft.irfft(np.fft.rfft(run.state.cells), 4096))
     return [Figure("S^1, 4096 cells: SSPRK3 step / FFT pair", taken[:, 0] / taken[:, 1], "x", f"{how}, {dict(run.work)}", "<= 30")]
+
+
+def late() -> list[Figure]:
+    """A run whose clusters merge, to t = 1e6 against t = 1e2."""
+    mesh, centres = mf.circle(256), [(np.cos(angle), np.sin(angle)) for angle in (0.0, 1.35, 3.6)]
+    start = mf.project(mesh, mf.Mixture([mf.VonMisesFisher(centre, 30.0) for centre in centres], [0.3, 0.3, 0.4]))
+    system = mf.MeanFieldPDE(mesh, mf.Attention(9.0))
+    taken, how = turns(3, long=lambda: mf.solve(system, start, 1e6), short=lambda: mf.solve(system, start, 1e2))
+    return [Figure("t = 1e6 / t = 1e2, atoms that merge", taken[:, 0] / taken[:, 1], "x", how, "<= 2")]
 
 
 def peers() -> list[Figure]:
@@ -213,7 +222,7 @@ for name, value in (("potential", None), ("midpoint", [[0.5, 1, 0], [0, 1, 0.2],
     run = mf.SSP(mf.SSPRK3).begin(system, system.begin(mf.project(mesh, mf.VonMisesFisher((1, 2, 2), 3.0))), 0.0, 1e3)
     for _ in range(20):
         run.advance(1e3)
-    np.save(sys.argv[1] + name, run.state)
+    np.save(sys.argv[1] + name, run.state.cells)
 """
 
 
@@ -233,7 +242,7 @@ def repeated() -> list[Figure]:
 
 
 def main() -> None:
-    rows = {row.__name__: row for row in (sa, general, step, scaling, memory, first, circle, peers, repeated)}
+    rows = {row.__name__: row for row in (sa, general, step, scaling, memory, first, circle, late, peers, repeated)}
     if unknown := set(sys.argv[1:]) - set(rows):
         sys.exit(f"no row {', '.join(unknown)}, wanted some of {', '.join(rows)}")
     machine = f"{platform.machine()}, {os.cpu_count()} processors, {thread_count()} threads; python {platform.python_version()}"
