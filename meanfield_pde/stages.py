@@ -13,11 +13,11 @@ from meanfield_pde.atoms import CLUSTER
 from meanfield_pde.diagnostics import clusters, log_energy
 from meanfield_pde.measure import Measure
 from meanfield_pde.solution import Solution
-from meanfield_pde.sphere import FloatArray, IntArray
+from meanfield_pde.sphere import FloatArray, IntArray, distance
 from meanfield_pde.system import VelocityModel, computing_options
 
 SETTLED = 0.01
-"""A density has stages once no more than this mass is left on its cells."""
+"""Stages begin once no more than this part of the mass is outside the clusters."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     """The maximal intervals in which the number of clusters is constant.
 
     A density is read step by step: its clusters are its atoms, those within `atoms.CLUSTER` of one another counted once, from when
-    `SETTLED` or less is left on the cells; between atoms alone the times are located within steps. Tokens are read at the outputs, and
-    their clusters are those of `clusters(measure, angle)`, angle in radians.
+    `SETTLED` or less is left on the cells; between atoms alone the times are located within steps. Tokens are read at the outputs: their
+    clusters are those of `clusters(measure, angle)`, angle in radians, with more than `SETTLED` of the mass, from when no more than that is
+    farther than the angle from all their centres.
     Raises ValueError for a bad angle, or a density with atoms=False, whose clusters do not move.
     """
     angle = inputs.number("angle", angle, above=0.0)
@@ -116,13 +117,22 @@ def _remove(masses: list[float], mass: float) -> None:
 
 
 def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
-    outputs = [clusters(solution.measure(k), angle) for k in range(len(solution.times))]
+    found = [_heavy_clusters(solution.measure(k), angle) for k in range(len(solution.times))]
     logs = np.array([log_energy(solution.attention, solution.measure(k)) for k in range(len(solution.times))])
-    counts = np.array([len(found) for found in outputs])
+    counts = np.array([len(masses) for masses in found])
     stages = []
     for first, last in _runs(counts):
-        rows = slice(first, last + 1)
-        masses = [mass for mass, _ in outputs[last]]
-        end = float(solution.times[min(last + 1, len(counts) - 1)])
-        stages.append(_stage(float(solution.times[first]), end, masses, solution.times[rows], logs[rows]))
+        if counts[first]:
+            rows, end = slice(first, last + 1), float(solution.times[min(last + 1, len(counts) - 1)])
+            stages.append(_stage(float(solution.times[first]), end, found[last], solution.times[rows], logs[rows]))
     return stages
+
+
+def _heavy_clusters(measure: Measure, angle: float) -> list[float]:
+    """Masses of the clusters that hold more than `SETTLED` each; none if more than that is farther than the angle from their centres."""
+    heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
+    if not heavy:
+        return []
+    nearest = np.min([distance(measure.points, centre) for _, centre in heavy], axis=0)
+    outside = float(measure.masses[nearest > angle].sum())
+    return [mass for mass, _ in heavy] if outside <= SETTLED * measure.total else []

@@ -398,3 +398,14 @@ def test_spikes_become_atoms_however_near_they_are(monkeypatch):
     assert np.abs(run.history.mass - 1).max() < 1e-14
     monkeypatch.setattr(atoms, "SPIKE", np.inf)  # the control: the rest stays pinned
     assert mf.solve(system, start, 60.0).history.diffuse[-1] > 0.1
+
+
+def test_tokens_on_their_way_are_no_stage(limit):
+    """A thousand tokens around the circle are one chain, and neither a cluster nor, later, are a few stragglers."""
+    law = mf.Mixture([mf.VonMisesFisher(x, 8.0) for x in at(-2.0, -0.6, 0.6, 2.2)], [0.3, 0.25, 0.25, 0.2])
+    tokens = mf.ParticleSystem(mf.Attention(9.0), "spectral")
+    run = mf.solve(tokens, mf.sample(law, 1000, seed=2), 12.0, save_every=0.5, stepper=mf.Adaptive(1e-8, 1e-9))
+    assert mf.clusters(run.measure(0), 0.1)[0][0] > 0.99  # the control: a chain
+    found = mf.stages(run)
+    assert [stage.clusters for stage in found] == [stage.clusters for stage in mf.stages(limit)][: len(found)]
+    assert found[0].t_start > 2.0
