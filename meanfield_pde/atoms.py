@@ -21,10 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
+from meanfield_pde.components import components
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.sphere import FloatArray, IntArray, distance, log_map, normalise
@@ -108,26 +107,24 @@ class Neighbourhoods:
 def settle(near: Neighbourhoods, t: float, cells: FloatArray, atoms: Measure, flow: Flow) -> tuple[FloatArray, Measure, list[Event]]:
     """Cell masses and atoms after forming, absorbing and merging, and what happened."""
     places, masses, events = list(atoms.points), atoms.masses.tolist(), list[Event]()
-    kept = cells
-    for peak in _narrow_peaks(near, cells, places, flow):
-        if kept is cells:
-            kept = cells.copy()
+    peaks = _narrow_peaks(near, cells, places, flow)
+    if not peaks and not places:
+        return cells, atoms, []
+    kept = cells.copy()
+    for peak in peaks:
         place, mass, radius = _taken(near, kept, near.within(near.mesh.centers[peak], REACH))
         places.append(place)
         masses.append(mass)
         events.append(_event(t, "formed", place, mass, radius, mass))
     for k, rows in _captured(near, kept, places, flow):
-        if kept is cells:
-            kept = cells.copy()
-        before = (places[k], masses[k])
         place, mass, radius = _taken(near, kept, rows)
-        places[k] = normalise(before[1] * before[0] + mass * place)
+        places[k] = normalise(masses[k] * places[k] + mass * place)
         masses[k] += mass
         events.append(_event(t, "absorbed", places[k], mass, radius, masses[k]))
-    merged = _merge(t, places, masses, MERGE * near.mesh.spacing)
-    if not events and not merged:
+    events += _merge(t, places, masses, MERGE * near.mesh.spacing)
+    if not events:
         return cells, atoms, []
-    return kept, Measure.trusted(np.array(places), np.array(masses)), events + merged
+    return kept, Measure.trusted(np.array(places), np.array(masses)), events
 
 
 def pinned(near: Neighbourhoods, t: float, cells: FloatArray, flow: Flow) -> list[Event]:
@@ -142,20 +139,14 @@ def pinned(near: Neighbourhoods, t: float, cells: FloatArray, flow: Flow) -> lis
 
 def closest(atoms: Measure) -> float:
     """Smallest distance of two atoms, radians; inf if there are fewer."""
-    if len(atoms) < 2:
-        return np.inf
-    chords = np.asarray(cKDTree(atoms.points).query(atoms.points, k=[2])[0])
-    return float(2 * np.arcsin(min(1.0, chords.min() / 2)))
+    return _closest_pair(atoms.points)[0] if len(atoms) > 1 else np.inf
 
 
 def cluster_count(atoms: Measure) -> int:
     """Number of connected components of the graph that joins atoms nearer than `CLUSTER`."""
-    n = len(atoms)
-    if n < 2:
-        return n
-    pairs = cKDTree(atoms.points).query_pairs(2 * np.sin(CLUSTER / 2), output_type="ndarray")
-    edges = coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    return int(connected_components(edges, directed=False)[0])
+    if len(atoms) < 2:
+        return len(atoms)
+    return len(np.unique(components(np.unique(atoms.points, axis=0), 2 * np.sin(CLUSTER / 2))))
 
 
 def _narrow_peaks(near: Neighbourhoods, cells: FloatArray, places: list[FloatArray], flow: Flow) -> list[int]:
@@ -237,10 +228,8 @@ def _merge(t: float, places: list[FloatArray], masses: list[float], tolerance: f
     """Joins the closest two atoms until all are apart."""
     events = []
     while len(places) > 1:
-        chords, nearest = (np.asarray(found) for found in cKDTree(np.array(places)).query(np.array(places), k=[1, 2]))
-        a = int(chords[:, 1].argmin())
-        b = int(nearest[a, 0]) if nearest[a, 0] != a else int(nearest[a, 1])
-        if 2 * np.arcsin(chords[a, 1] / 2) > tolerance:
+        apart, a, b = _closest_pair(np.array(places))
+        if apart > tolerance:
             break
         a, b = (a, b) if masses[a] >= masses[b] else (b, a)
         place = normalise(masses[a] * places[a] + masses[b] * places[b])
@@ -248,6 +237,14 @@ def _merge(t: float, places: list[FloatArray], masses: list[float], tolerance: f
         places[a], masses[a] = place, masses[a] + masses[b]
         del places[b], masses[b]
     return events
+
+
+def _closest_pair(points: FloatArray) -> tuple[float, int, int]:
+    """Distance and numbers of the two points that are closest, of at least two."""
+    chords, nearest = (np.asarray(found) for found in cKDTree(points).query(points, k=[1, 2]))
+    a = int(chords[:, 1].argmin())
+    b = int(nearest[a, 0]) if nearest[a, 0] != a else int(nearest[a, 1])
+    return float(2 * np.arcsin(min(1.0, chords[a, 1] / 2))), a, b
 
 
 def _event(t: float, kind: str, place: FloatArray, mass: float, radius: float, total: float) -> Event:

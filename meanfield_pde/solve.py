@@ -142,10 +142,11 @@ class _Recorder:
 
     def log(self, run: Integration, dt: float) -> None:
         self._last, self._work = (run.t, run.state), run.work
-        for event in run.events[len(self._events) :]:
+        new = run.events[len(self._events) :]
+        for event in new:
             if event.kind == "pinned":
                 warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=4)
-        self._events = list(run.events)
+        self._events += new
         measure = self._system.measure(run.state)
         energy = self._system.energy(run.state, run.rate)
         self._steps.append((run.t, dt, measure.total, energy.value, energy.log, *self._system.tally(run.state)))

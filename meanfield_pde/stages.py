@@ -3,7 +3,9 @@
 Data in: a run. Data out: one `Stage` after the other. Source: 2312.10794 and 2410.06833 (dynamic metastability).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -49,13 +51,8 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
         raise ValueError("solution is a density with atoms=False, wanted atoms=True: pinned clusters have no stages of their own")
     history = solution.history
     counts = np.where(history.diffuse <= SETTLED, history.clusters, 0).astype(np.int64)
-    found = []
-    for first, last in _runs(counts):
-        if counts[first]:
-            start, end = float(history.t[first]) if first else 0.0, float(history.t[min(last + 1, len(counts) - 1)])
-            rows, masses = slice(first, last + 1), _masses(solution, float(history.t[last]), int(counts[first]))
-            found.append(_stage(start, end, masses, history.t[rows], history.log_energy[rows]))
-    return found
+    masses = partial(_masses_of_atoms, solution, counts)
+    return _found(0.0, history.t, counts, history.log_energy, masses)
 
 
 def metastable(model: VelocityModel, speed: float) -> "Stop":
@@ -88,6 +85,21 @@ def _runs(counts: IntArray) -> list[tuple[int, int]]:
     return [(first, after - 1) for first, after in pairwise(edges) if after > first]
 
 
+def _found(t: float, times: FloatArray, counts: IntArray, logs: FloatArray, masses: Callable[[int], list[float]]) -> list[Stage]:
+    """The stages of a series of counts and log energies that begins at t; 0 is no stage. masses: of the clusters at one time."""
+    return [
+        _stage(
+            float(times[first]) if first else t,
+            float(times[min(last + 1, len(times) - 1)]),
+            masses(last),
+            times[first : last + 1],
+            logs[first : last + 1],
+        )
+        for first, last in _runs(counts)
+        if counts[first]
+    ]
+
+
 def _stage(t_start: float, t_end: float, masses: list[float], times: FloatArray, logs: FloatArray) -> Stage:
     lasted = np.diff(times, prepend=t_start)
     order = np.argsort(logs, kind="stable")
@@ -97,9 +109,9 @@ def _stage(t_start: float, t_end: float, masses: list[float], times: FloatArray,
         return Stage(t_start, t_end, len(masses), tuple(sorted(masses, reverse=True)), float(np.exp(level)), level)
 
 
-def _masses(solution: Solution, t: float, count: int) -> list[float]:
-    """Masses of the clusters at t: of the atoms then, and where two of one cluster had not merged yet, after they had."""
-    masses = solution.atoms(0).masses.tolist()
+def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[float]:
+    """Masses of the clusters after a step: of the atoms then, and where two of one cluster had not merged yet, after they had."""
+    masses, t, count = solution.atoms(0).masses.tolist(), solution.history.t[step], counts[step]
     for event in solution.events:
         if event.t > t and (len(masses) == count or event.kind != "merged"):
             continue
@@ -117,15 +129,11 @@ def _remove(masses: list[float], mass: float) -> None:
 
 
 def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
-    found = [_heavy_clusters(solution.measure(k), angle) for k in range(len(solution.times))]
-    logs = np.array([log_energy(solution.attention, solution.measure(k)) for k in range(len(solution.times))])
-    counts = np.array([len(masses) for masses in found])
-    stages = []
-    for first, last in _runs(counts):
-        if counts[first]:
-            rows, end = slice(first, last + 1), float(solution.times[min(last + 1, len(counts) - 1)])
-            stages.append(_stage(float(solution.times[first]), end, found[last], solution.times[rows], logs[rows]))
-    return stages
+    measures = [solution.measure(k) for k in range(len(solution.times))]
+    masses = [_heavy_clusters(measure, angle) for measure in measures]
+    logs = np.array([log_energy(solution.attention, measure) for measure in measures])
+    counts = np.array([len(heavy) for heavy in masses])
+    return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
 
 
 def _heavy_clusters(measure: Measure, angle: float) -> list[float]:

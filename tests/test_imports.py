@@ -11,7 +11,7 @@ import meanfield_pde as mf
 
 PACKAGE = Path(mf.__file__).parent
 ROWS = (
-    "sphere scaled records inputs bessel threads",
+    "sphere scaled records inputs bessel threads components",
     "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate mesh.vtk_xml mesh.files",
     "quadrature measure initial projection token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
