@@ -12,14 +12,16 @@ import meanfield_pde as mf
 PACKAGE = Path(mf.__file__).parent
 ROWS = (
     "sphere scaled records inputs bessel threads components",
-    "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate mesh.vtk_xml mesh.files",
+    "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate",
+    "mesh.vtk_xml mesh.files",
     "quadrature measure initial projection token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux atoms",
-    "system density particles stepping progress solution solve results",
+    "system density particles stepping ensembles progress solution solve results",
     "exact diagnostics distances comparison stages",
     "export.vtk export.pictures",
-    "case cli",
+    "case",
+    "cli",
 )
 ORDER = [name for row in ROWS for name in row.split()]
 """A module may import only modules before it: the list reads as the method."""

@@ -23,8 +23,10 @@ from rich.table import Table
 import meanfield_pde as mf
 from meanfield_pde.attention.harmonics import EPSILON, HARMONICS
 from meanfield_pde.attention.integrals import Spectral
+from meanfield_pde.ensembles import solve_ensemble
+from meanfield_pde.sphere import normalise
 from meanfield_pde.stepping import SSPIntegration
-from meanfield_pde.threads import thread_count
+from meanfield_pde.threads import over_rows, thread_count
 
 SPREAD = mf.VonMisesFisher((1, 2, 2), 3.0)
 PARTS = (("field", "model"), ("transforms", "harmonics"), ("reconstruction", "reconstruction"), ("fluxes", "flux"))
@@ -188,6 +190,30 @@ def late() -> list[Figure]:
     return [Figure("t = 1e6 / t = 1e2, atoms that merge", taken[:, 0] / taken[:, 1], "x", how, "<= 2")]
 
 
+def ensemble() -> list[Figure]:
+    """2 048 runs of 32 tokens on S^1, beta = 4, to T = 30 against as many velocities as bare matrix products and exponentials.
+
+    The bare side takes 64 runs at a time, whose weights stay in the cache, and does a part of the velocities; its time is scaled.
+    """
+    beta, n_runs, sweeps = 4.0, 2048, 20
+    starts, times = normalise(np.random.default_rng(0).normal(size=(n_runs, 32, 2))), np.linspace(0, 30, 200)
+
+    def products(first: int, last: int) -> None:
+        for x in np.split(starts[first:last], range(64, last - first, 64)):
+            weights = np.exp(beta * (x @ x.swapaxes(1, 2)))
+            weights @ x
+
+    def bare() -> None:
+        for _ in range(sweeps):
+            over_rows(products, n_runs, minimum_rows=64)
+
+    evaluations = solve_ensemble(mf.Attention(beta), starts, times).evaluations.sum()
+    part = sweeps * n_runs / evaluations
+    taken, how = turns(5, ensemble=lambda: solve_ensemble(mf.Attention(beta), starts, times), bare=bare)
+    how += f" for {part:.2g} of {evaluations / n_runs:.0f} velocities a run"
+    return [Figure("2 048 runs of 32 tokens / matmul, exp, matmul", part * taken[:, 0] / taken[:, 1], "x", how, "<= 3")]
+
+
 def peers() -> list[Figure]:
     """Self-attention of equal tokens at the centers of level 5, beta = 9: other programs against ours, by transforms and by sums."""
     points, figures = mf.icosahedral(5).centers, []
@@ -242,7 +268,7 @@ def repeated() -> list[Figure]:
 
 
 def main() -> None:
-    rows = {row.__name__: row for row in (sa, general, step, scaling, memory, first, circle, late, peers, repeated)}
+    rows = {row.__name__: row for row in (sa, general, step, scaling, memory, first, circle, late, ensemble, peers, repeated)}
     if unknown := set(sys.argv[1:]) - set(rows):
         sys.exit(f"no row {', '.join(unknown)}, wanted some of {', '.join(rows)}")
     machine = f"{platform.machine()}, {os.cpu_count()} processors, {thread_count()} threads; python {platform.python_version()}"
