@@ -1,4 +1,4 @@
-"""Energy, order parameter, clusters and entropy against closed forms and brute force."""
+"""Energy, order parameter, clusters, pairs and entropy against closed forms and brute force."""
 
 import math
 import tracemalloc
@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from meanfield_pde import diagnostics
 from meanfield_pde.attention.model import Attention
-from meanfield_pde.diagnostics import clusters, energy, entropy, log_energy, order_parameter
+from meanfield_pde.diagnostics import close_pairs, clusters, energy, entropy, inner_products, log_energy, order_parameter
+from meanfield_pde.initial import Uniform, sample
 from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, distance, normalise, surface_area
 
@@ -275,3 +278,181 @@ def test_entropy_refuses():
         entropy(mesh, np.ones(4))
     with pytest.raises(ValueError, match=r"averages\[0\] is nan"):
         entropy(mesh, [np.nan, 1, 1])
+
+
+@pytest.fixture(params=["products", "tree"])
+def way(request, monkeypatch):
+    """Both ways to count pairs on S^1 and S^2."""
+    monkeypatch.setattr(diagnostics, "TREE_POINTS", 0 if request.param == "tree" else 10**9)
+    return request.param
+
+
+def shares_by_hand(measure, edges, self_pairs):
+    """Shares by a loop over pairs, edges told from products by 1e-12."""
+    total = 0.0
+    shares = [0.0] * (len(edges) - 1)
+    for i, (x, mass) in enumerate(zip(measure.points, measure.masses, strict=True)):
+        for j, (y, other) in enumerate(zip(measure.points, measure.masses, strict=True)):
+            if i == j and not self_pairs:
+                continue
+            total += mass * other
+            product = 1.0 if i == j else math.fsum(x * y)
+            for k in range(len(edges) - 1):
+                below = product <= edges[k + 1] + 1e-12 if k == len(edges) - 2 else product < edges[k + 1] - 1e-12
+                if product >= edges[k] - 1e-12 and below:
+                    shares[k] += mass * other
+    return np.array(shares) / total
+
+
+@pytest.mark.parametrize("self_pairs", [True, False])
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_inner_products_against_a_loop(lopsided, way, d, self_pairs):
+    for edges in ([-1, -0.5, 0.1, 0.9, 0.999, 1], [-0.3, 0.2, 0.7], [0.9, 1.0], [-1, 0.4]):
+        for n in (2, 3, 60):
+            mu = lopsided(d, n, total=3.0, seed=n)
+            found = inner_products(mu, edges, self_pairs)
+            np.testing.assert_allclose(found, shares_by_hand(mu, edges, self_pairs), rtol=1e-12, atol=1e-300)
+            whole = inner_products(mu, np.linspace(-1, 1, 8), self_pairs)
+            assert whole.sum() == pytest.approx(1, rel=1e-13)
+            assert close_pairs(mu, edges[0], self_pairs) == pytest.approx(inner_products(mu, [edges[0], 1.0], self_pairs)[0], rel=1e-14)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_both_ways_agree(monkeypatch, d):
+    """Above and below the number of points at which the way changes, with groups of coincident points and masses over ten decades."""
+    rng = np.random.default_rng(d)
+    points = normalise(rng.normal(size=(1500, d)))
+    points[1000:1200] = points[:200]
+    mu = Measure(points, 10.0 ** rng.uniform(-10, 0, 1500))
+    for edges in (np.linspace(-1, 1, 33), [-0.2, 0.5, 0.99, 0.999]):
+        for self_pairs in (True, False):
+            by_tree = inner_products(mu, edges, self_pairs)
+            with monkeypatch.context() as context:
+                context.setattr(diagnostics, "TREE_POINTS", 10**9)
+                np.testing.assert_allclose(by_tree, inner_products(mu, edges, self_pairs), rtol=1e-11)
+                context.setattr(diagnostics, "BLOCK_PAIRS", 10_000)
+                np.testing.assert_allclose(by_tree, inner_products(mu, edges, self_pairs), rtol=1e-11)
+
+
+def test_uniform_law_on_the_sphere_has_uniform_inner_products(way):
+    """The cells of a mesh form a lattice, whose pairs in a bin scatter about its width, less and less on finer meshes."""
+    edges, errors = np.linspace(-1, 1, 9), []
+    for level in (2, 3, 4):
+        mesh = icosahedral(level)
+        mu = Measure(mesh.centroids, mesh.areas / mesh.areas.sum())
+        errors.append(np.abs(inner_products(mu, edges) * 8 - 1).max())
+        assert close_pairs(mu, 0.5) == pytest.approx(0.25, rel=errors[-1])
+    assert errors[-1] < 0.01 < errors[0] / 10
+
+
+def test_uniform_law_on_the_circle_has_arcsine_inner_products(way):
+    n = 1000
+    mu = Measure(ring(2 * np.pi * (np.arange(n) + 0.3) / n))
+    edges = np.linspace(-1, 1, 21)
+    found = inner_products(mu, edges)
+    # two arcs of a lattice of n points hold what their lengths say, within one point each
+    np.testing.assert_allclose(found, -np.diff(np.arccos(edges)) / np.pi, atol=2 / n)
+    assert np.abs(found - np.diff(edges) / 2).max() > 0.05  # control: not the law on S^2
+
+
+def test_pairs_on_an_edge_go_to_the_bin_above_it(way):
+    """n points of equal distance, edges at all their inner products: every bin holds a whole number of pairs, known beforehand."""
+    for n in (5, 12, 40, 101):
+        mu = Measure(ring(2 * np.pi * np.arange(n) / n + 0.1234))
+        edges = np.cos(2 * np.pi * np.arange(n // 2, -1, -1) / n)
+        expected = np.full(n // 2, 2.0)
+        expected[0] = 1.0 if n % 2 == 0 else 2.0  # antipodes are one pair in each direction
+        expected[-1] += 1.0  # a point with itself lies on the last edge
+        np.testing.assert_allclose(inner_products(mu, edges) * n, expected, rtol=1e-13)
+        inner = inner_products(mu, edges[:-1]) * n  # the last bin holds the pairs on its right edge too
+        np.testing.assert_allclose(inner, [*expected[:-2], expected[-2] + 2.0], rtol=1e-13)
+        rounded = mu.points @ mu.points.T
+        if n == 101:  # control: without the tolerance they scatter
+            assert np.abs(np.histogram(rounded, edges)[0] / n - expected).max() > 0.2
+
+
+def test_identical_and_antipodal_points(way):
+    north = np.array([[0.36, 0.48, 0.8]])
+    both = Measure(np.repeat(north, 2, axis=0) * [[1], [-1]], [0.75, 0.25])
+    np.testing.assert_allclose(inner_products(both, [-1, -0.5, 0.5, 1]), [0.375, 0, 0.625], rtol=1e-15)
+    np.testing.assert_allclose(inner_products(both, [-1, -0.5, 0.5, 1], self_pairs=False), [1, 0, 0], rtol=1e-15)
+    assert close_pairs(both, -1, self_pairs=False) == 1 and close_pairs(both, 1, self_pairs=False) == 0
+    same = Measure(np.repeat(normalise(north + 1e-3), 5, axis=0), [0.1, 0.2, 0.3, 0.0, 0.4])
+    for cosine in (-1, 0, 0.999, 1):
+        assert close_pairs(same, cosine) == pytest.approx(1, rel=1e-15)
+        assert close_pairs(same, cosine, self_pairs=False) == pytest.approx(1, rel=1e-15)
+    assert inner_products(same, [-1, 0, 0.9999]).tolist() == [0, 0]
+    tilted = Measure([[1, 0, 0], [1, 0, 1e-200], [1 - 1e-9, 0, 0]])  # closer than any float tells; a length of 1 within the tolerance
+    assert close_pairs(tilted, 1, self_pairs=False) == pytest.approx(1, rel=1e-15)
+    for angle, share in ((1e-12, 1.0), (1e-6, 1.0), (2e-6, 0.5)):
+        assert close_pairs(Measure(ring([0, angle])), 1) == pytest.approx(share, rel=1e-15)
+
+
+def test_small_masses_keep_their_digits(way):
+    angles, masses = [0.0, 0.01, 2.0], [1e-10, 3e-10, 1.0]
+    mu = Measure(ring(angles), masses)
+    others = 2 * (4e-10 + 3e-20)
+    assert close_pairs(mu, 0.999, self_pairs=False) == pytest.approx(6e-20 / others, rel=1e-13)
+    assert inner_products(mu, [np.cos(0.011), np.cos(0.009)])[0] == pytest.approx(6e-20 / (1 + 4e-10) ** 2, rel=1e-13)
+    heavy = Measure(np.eye(3)[[0, 0, 1]], [1.0, 1e-10, 1e-12])
+    assert close_pairs(heavy, 0.5, self_pairs=False) == pytest.approx(1e-10 / (1e-10 + 1e-12 + 1e-22), rel=1e-13)
+
+
+def test_self_pairs_bias_tokens_by_one_over_n():
+    n, runs, cosine = 50, 200, 0.6
+    tokens = [Measure(sample(Uniform(3), n, seed)) for seed in range(runs)]
+    law = (1 - cosine) / 2
+    apart = np.array([close_pairs(mu, cosine, self_pairs=False) for mu in tokens])
+    noise = apart.std() / np.sqrt(runs)
+    assert abs(apart.mean() - law) < 4 * noise
+    with_self = np.mean([close_pairs(mu, cosine) for mu in tokens])
+    assert with_self - law == pytest.approx((1 - law) / n, abs=4 * noise) and with_self - law > 8 * noise
+
+
+def test_shares_do_not_depend_on_mass_order_or_rotation(lopsided, rotation, way):
+    edges = np.linspace(-1, 1, 12)
+    for d in (2, 3, 6):
+        mu, shuffle, matrix = lopsided(d, 80), np.random.default_rng(1).permutation(80), rotation(d)
+        shares = inner_products(mu, edges)
+        others = (
+            Measure(mu.points, 1e6 * mu.masses),
+            Measure(mu.points[shuffle], mu.masses[shuffle]),
+            Measure(normalise(mu.points @ matrix.T), mu.masses),
+            Measure(np.vstack([mu.points, np.eye(d)]), np.concatenate([mu.masses, np.zeros(d)])),
+            Measure(np.repeat(mu.points, 2, axis=0), np.repeat(mu.masses / 2, 2)),
+        )
+        for other in others:
+            np.testing.assert_allclose(inner_products(other, edges), shares, rtol=1e-11, atol=1e-300)
+
+
+def test_many_tokens_need_little_memory():
+    mu = Measure(sample(Uniform(3), 50_000, 0))
+    collapsed = Measure(np.eye(8)[np.arange(50_000) % 4])
+    tracemalloc.start()
+    share = close_pairs(mu, 0.999, self_pairs=False)
+    shares = inner_products(collapsed, [-1, 0, 0.5, 1], self_pairs=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert share == pytest.approx(0.0005, rel=0.02)
+    np.testing.assert_allclose(shares, [0, 0.75 * 50_000 / 49_999, (0.25 * 50_000 - 1) / 49_999], rtol=1e-12)
+    assert peak < 1e8
+
+
+def test_pair_shares_refuse():
+    mu = Measure(np.eye(3))
+    with pytest.raises(ValueError, match=r"edges\[2\] is 0.5 after 0.5, wanted increasing edges"):
+        inner_products(mu, [0, 0.5, 0.5])
+    with pytest.raises(ValueError, match=r"edges\[0\] is -1.1, wanted a number in \[-1, 1\]"):
+        inner_products(mu, [-1.1, 0.5])
+    with pytest.raises(ValueError, match="edges has 1 entries, wanted at least 2"):
+        inner_products(mu, [0.5])
+    with pytest.raises(ValueError, match=r"cosine is 1\.5"):
+        close_pairs(mu, 1.5)
+    with pytest.raises(ValueError, match="self_pairs is 'no', wanted True or False"):
+        close_pairs(mu, 0.5, "no")
+    with pytest.raises(ValueError, match="mass 0, wanted a positive mass"):
+        close_pairs(Measure(np.eye(3), np.zeros(3)), 0.5)
+    for one in (Measure(np.eye(3)[:1]), Measure(np.eye(3), [0, 2, 0])):
+        assert close_pairs(one, 0.5) == 1
+        with pytest.raises(ValueError, match="1 point of positive mass, wanted at least 2 with self_pairs=False"):
+            close_pairs(one, 0.5, self_pairs=False)

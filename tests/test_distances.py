@@ -1,4 +1,4 @@
-"""Wasserstein distances: cases D1 to D5 and S7, brute force, invariances, refusals."""
+"""Distances: Wasserstein (cases D1 to D5 and S7) and maximum mean discrepancy; brute force, invariances, refusals."""
 
 import resource
 import subprocess
@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.spatial.transform import Rotation
+from scipy.special import ive
 
 from meanfield_pde import distances
-from meanfield_pde.distances import aggregate, wasserstein
+from meanfield_pde.attention.harmonics import HARMONICS
+from meanfield_pde.distances import aggregate, mmd, wasserstein
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import distance, normalise
 
@@ -290,3 +292,131 @@ def test_aggregate_refuses_other_targets():
         aggregate(a, np.diag([1.0, 2.0, 1.0]))
     with pytest.raises(ValueError, match="at least one"):
         aggregate(a, np.empty((0, 3)))
+
+
+def double_sum(a, b, beta):
+    """MMD by its definition, in extended precision: the sum over all pairs of the signed measure."""
+    points = np.vstack([a.points, b.points]).astype(np.longdouble)
+    signed = np.concatenate([a.masses, -b.masses]).astype(np.longdouble)
+    if beta == 0:
+        return float(np.sqrt(signed @ (points @ points.T) @ signed))
+    squares = ((points[:, None] - points) ** 2).sum(axis=2)
+    return float(np.sqrt(signed @ np.exp(-np.longdouble(beta) / 2 * squares) @ signed))
+
+
+@pytest.mark.parametrize("d", [2, 3, 8])
+@pytest.mark.parametrize("beta", [0, 1e-3, 0.7, 4.0, 30.0, 500.0, 1e4])
+def test_mmd_is_the_double_sum(lopsided, d, beta):
+    for n, m, seed in ((1, 1, 0), (1, 30, 1), (40, 40, 2), (60, 25, 3)):
+        a, b = lopsided(d, n, seed=seed), lopsided(d, m, seed=seed + 10)
+        assert mmd(a, b, beta) == pytest.approx(double_sum(a, b, beta), rel=1e-12)
+
+
+def test_mmd_in_blocks_is_the_same(lopsided, monkeypatch):
+    a, b = lopsided(5, 70), lopsided(5, 41, seed=1)
+    whole = mmd(a, b, 3.0)
+    monkeypatch.setattr(distances, "BLOCK_PAIRS", 700)
+    assert mmd(a, b, 3.0) == pytest.approx(whole, rel=1e-14)
+
+
+@pytest.mark.parametrize("d", [2, 3, 8])
+@pytest.mark.parametrize("beta", [1.0, 4.0, 500.0])
+def test_mmd_of_two_diracs(d, beta):
+    x, across = normalise(np.arange(1.0, d + 1)), normalise(np.eye(d)[0] * 5 - np.eye(d)[1])
+    across = normalise(across - (across @ x) * x)
+    for angle in (np.pi, 2.0, 1e-1, 1e-3, 1e-6, 1e-9):
+        value = mmd(Measure(x[None]), Measure((np.cos(angle) * x + np.sin(angle) * across)[None]), beta)
+        exact = np.sqrt(-2 * np.expm1(-2 * beta * np.sin(angle / 2) ** 2))
+        assert value == pytest.approx(exact, rel=1e-13, abs=2e-14 if angle > 1e-8 else 2e-15)
+    assert 2 - 2 * np.exp(beta * (np.cos(1e-9) - 1)) == 0  # control: the kernel as written does not see the distance
+
+
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("beta", [0.5, 20.0])
+def test_mmd_sees_waves_that_the_kernel_smooths_away(d, beta):
+    """Two densities that differ by one wave: MMD^2, about 1e-19, is its kernel factor times its square.
+
+    The control is the degree: it lies beyond those that give the kernel itself to 1e-14.
+    """
+    degree, amplitude = 42 if beta > 1 else 12, 0.5
+    if d == 2:
+        angles = 2 * np.pi * np.arange(400) / 400
+        points, wave, weights = circle(angles), np.cos(degree * angles), np.full(400, 1 / 400)
+        exact = amplitude * np.sqrt(ive(degree, beta) / 2)
+    else:
+        heights, weights = np.polynomial.legendre.leggauss(60)
+        longitudes = 2 * np.pi * np.arange(120) / 120
+        radius = np.sqrt(1 - heights**2)[:, None]
+        points = np.stack([radius * np.cos(longitudes), radius * np.sin(longitudes), heights[:, None] + 0 * longitudes], axis=2)
+        wave = np.repeat(np.polynomial.Legendre.basis(degree)(heights), 120)
+        points, weights = normalise(points.reshape(-1, 3)), np.repeat(weights / 240, 120)
+        exact = amplitude * np.sqrt(np.sqrt(np.pi / (2 * beta)) * ive(degree + 0.5, beta) / (2 * degree + 1))
+    flat, wavy = Measure(points, weights), Measure(points, weights * (1 + amplitude * wave))
+    assert degree > HARMONICS[d].band(beta, 1e-14)
+    assert 1e-11 < exact < 1e-8
+    assert mmd(flat, wavy, beta) == pytest.approx(exact, rel=1e-9)
+
+
+def test_mmd_at_beta_zero_is_the_distance_of_means(lopsided):
+    for d in (2, 3, 8):
+        a, b = lopsided(d, 30), lopsided(d, 20, seed=1)
+        value = mmd(a, b, 0)
+        assert value == pytest.approx(np.linalg.norm(a.mean() - b.mean()), rel=1e-14)
+        assert mmd(a, b, 1e-26) / 1e-13 == pytest.approx(value, rel=1e-10)  # what the kernel (k - 1)/beta tends to
+
+
+@pytest.mark.parametrize("beta", [0, 1.0, 9.0, 500.0])
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_mmd_is_a_metric(lopsided, d, beta):
+    a, b, c = lopsided(d, 30), lopsided(d, 25, seed=1), lopsided(d, 1, seed=2)
+    ab, bc, ac = mmd(a, b, beta), mmd(b, c, beta), mmd(a, c, beta)
+    assert mmd(a, a, beta) == mmd(c, c, beta) == 0
+    assert min(ab, bc, ac) > 0.01
+    assert ac <= ab + bc and ab <= ac + bc and bc <= ab + ac
+    assert mmd(b, a, beta) == pytest.approx(ab, rel=1e-13)
+    assert max(ab, bc, ac) <= (np.sqrt(2) if beta else 2)
+    shuffle = np.random.default_rng(3).permutation(30)
+    assert mmd(a, Measure(a.points[shuffle], a.masses[shuffle]), beta) <= 1e-14
+
+
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_mmd_does_not_see_rotations_common_to_both(lopsided, rotation, d):
+    a, b, matrix = lopsided(d, 60), lopsided(d, 40, seed=1), rotation(d)
+    for beta in (0, 2.0, 80.0):
+        assert mmd(rotated(a, matrix), rotated(b, matrix), beta) == pytest.approx(mmd(a, b, beta), rel=1e-12)
+        assert mmd(rotated(a, matrix), a, beta) > 1e-2
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_mmd_scales_with_the_mass_and_sees_points_of_mass_only(lopsided, d):
+    a, b = lopsided(d, 20), lopsided(d, 30, seed=1)
+    split = Measure(np.repeat(a.points, 3, axis=0), np.repeat(a.masses / 3, 3))
+    padded = Measure(np.vstack([a.points, np.eye(d)]), np.concatenate([a.masses, np.zeros(d)]))
+    slightly = Measure(b.points, b.masses * (1 + 1e-10))
+    for beta in (0, 5.0):
+        value = mmd(a, b, beta)
+        assert mmd(lopsided(d, 20, total=7.0), lopsided(d, 30, total=7.0, seed=1), beta) == pytest.approx(7 * value, rel=1e-13)
+        for same in (mmd(split, b, beta), mmd(padded, b, beta)):
+            assert same == pytest.approx(value, rel=1e-13)
+        assert mmd(a, slightly, beta) == pytest.approx(value, rel=1e-9)
+        assert mmd(b, slightly, beta) <= 1e-14
+
+
+def test_mmd_of_many_points(lopsided):
+    for d, beta in ((2, 4.0), (3, 4.0), (3, 500.0), (2, 1e5)):
+        a, b = lopsided(d, 100_000), lopsided(d, 100_000, seed=1)
+        assert 1e-3 < mmd(a, b, beta) < 0.05
+        assert mmd(a, a, beta) == 0
+
+
+def test_mmd_refuses(lopsided):
+    a, b = lopsided(3), lopsided(3, seed=1)
+    with pytest.raises(ValueError, match=r"total masses are 1 \(a\) and 1.00001 \(b\)"):
+        mmd(a, Measure(b.points, b.masses * 1.00001), 1.0)
+    with pytest.raises(ValueError, match=r"R\^3 and b in R\^2"):
+        mmd(a, lopsided(2), 1.0)
+    with pytest.raises(ValueError, match="positive mass"):
+        mmd(a, Measure(np.empty((0, 3))), 1.0)
+    for beta in (-1, 2e5, np.nan, "1"):
+        with pytest.raises(ValueError, match="beta is"):
+            mmd(a, b, beta)
