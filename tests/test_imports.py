@@ -19,7 +19,7 @@ ROWS = (
     "transport.stencil transport.reconstruction transport.flux atoms",
     "system density particles stepping ensembles progress solution solve results",
     "exact diagnostics distances comparison stages",
-    "export.vtk export.pictures",
+    "export.vtk export.pictures export.films",
     "case",
     "cli",
 )

@@ -13,7 +13,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 import meanfield_pde as mf
-from meanfield_pde.export.pictures import _frame, _map_cells, _mollweide, overview, overview_figure, staircase, staircase_figure
+from meanfield_pde.export.pictures import map_cells, map_frame, mollweide, overview, overview_figure, staircase, staircase_figure
 from meanfield_pde.sphere import normalise
 
 TIMES = np.arange(7) * 0.5
@@ -168,10 +168,10 @@ def test_map_puts_every_cell_in_its_place(runs):
     solution = runs["S2 density"]
     mesh = solution.mesh
     for centre in ([1.0, 0, 0], [0, 0, -1.0], normalise(np.array([0.3, -0.5, 0.2]))):
-        frame = _frame(np.asarray(centre))
+        frame = map_frame(np.asarray(centre))
         assert np.abs(frame @ frame.T - np.eye(3)).max() <= 1e-15 and abs(np.linalg.det(frame) - 1) <= 1e-15
-        cells = _map_cells(solution, frame)
-        x, y = _mollweide(mesh.centers @ frame.T)
+        cells = map_cells(solution, frame)
+        x, y = mollweide(mesh.centers @ frame.T)
         scale = cells.shape[1] / 4
         column, row = (np.minimum(((z + size) * scale).astype(int), 2 * size * int(scale) - 1) for z, size in ((x, 2), (y, 1)))
         edge = (np.abs(x / 2) ** 2 + y**2) > 0.995
@@ -237,13 +237,13 @@ def test_dots_are_the_atoms(atom_runs):
         solution = atom_runs[name]
         figure = overview_figure(solution, times=solution.times[outputs])
         mean = solution.measure(-1).mean()
-        frame = _frame(np.eye(3)[0] if np.linalg.norm(mean) < 0.5 else normalise(mean))
+        frame = map_frame(np.eye(3)[0] if np.linalg.norm(mean) < 0.5 else normalise(mean))
         areas, masses = [], []
         for panel, k in zip([panel for panel in figure.axes if panel.get_title()], outputs, strict=True):
             atoms = solution.atoms(k)
             assert len(panel.collections) == (len(atoms) > 0)
             for dots in panel.collections:
-                assert (np.asarray(dots.get_offsets()) == np.stack(_mollweide(atoms.points @ frame.T), axis=1)).all()
+                assert (np.asarray(dots.get_offsets()) == np.stack(mollweide(atoms.points @ frame.T), axis=1)).all()
                 areas += dots.get_sizes().tolist()
                 masses += atoms.masses.tolist()
         assert np.ptp(np.array(areas) / masses) <= 1e-9 * max(areas)

@@ -23,13 +23,17 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.files import replacing
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.solution import Solution
-from meanfield_pde.sphere import FloatArray, distance, normalise
+from meanfield_pde.sphere import FloatArray, IntArray, distance, normalise
 from meanfield_pde.stages import Stage, stages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.image import AxesImage
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Ellipse
 
 MOST_STATES = 4
 STYLE: Any = {
@@ -83,24 +87,21 @@ def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLik
     Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or times outside
     the runs; OSError if the file cannot be written.
     """
-    path = _checked(path)
-    return _saved(overview_figure(*solutions, times=times), path)
+    path = checked_path(path)
+    return save_figure(overview_figure(*solutions, times=times), path)
 
 
 def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> "Figure":
     """The picture of `overview` as a matplotlib Figure, to change or to save in other ways."""
     from matplotlib import rc_context
 
-    runs = _by_kind(solutions)
-    first = next(iter(runs.values())).measure(0)
-    d = first.dimension
-    if d > 3 and len(first) < 2:
-        raise ValueError(f"solutions[0] has 1 token in dimension {d}, wanted at least 2, whose inner products are drawn")
+    runs = by_kind(solutions)
+    d = drawn_dimension(runs)
     states = _states(runs, times)
     n = len(next(iter(states.values())))
     draw, height = {2: (_circle, CIRCLE_HEIGHT), 3: (_maps, MAP_GRIDS[n][2])}.get(d, (_inner_products, PRODUCTS_HEIGHT))
     with rc_context(STYLE):
-        figure = _figure(height + HISTORY_HEIGHT)
+        figure = blank_figure(height + HISTORY_HEIGHT)
         parts: Any = figure.subfigures(2, 1, height_ratios=[height, HISTORY_HEIGHT])
         draw(parts[0], runs, states)
         _histories(parts[1], runs, states)
@@ -117,23 +118,23 @@ def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
     Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or runs without
     energies; OSError if the file cannot be written.
     """
-    path = _checked(path)
-    return _saved(staircase_figure(*solutions), path)
+    path = checked_path(path)
+    return save_figure(staircase_figure(*solutions), path)
 
 
 def staircase_figure(*solutions: Solution) -> "Figure":
     """The picture of `staircase` as a matplotlib Figure, to change or to save in other ways."""
     from matplotlib import rc_context
 
-    runs = _by_kind(solutions)
+    runs = by_kind(solutions)
     for kind, run in runs.items():
         if np.isnan(run.history.energy).all():
             raise ValueError(f"the run of kind {kind!r} has no energies, wanted steps of a model with one")
     found = next((found for run in runs.values() if (found := _stages(run))), [])
     with rc_context(STYLE):
-        figure = _figure(STAIRCASE_HEIGHT)
+        figure = blank_figure(STAIRCASE_HEIGHT)
         panel = figure.subplots()
-        _energies(panel, runs)
+        energy_curves(panel, runs)
         _time_axis(panel, runs, found)
         _shade(panel, found)
         handles, labels = panel.get_legend_handles_labels()
@@ -141,14 +142,14 @@ def staircase_figure(*solutions: Solution) -> "Figure":
     return figure
 
 
-def _checked(path: str | os.PathLike[str]) -> Path:
+def checked_path(path: str | os.PathLike[str], suffixes: tuple[str, ...] = (".png", ".pdf")) -> Path:
     path = Path(path)
-    if path.suffix not in (".png", ".pdf"):
-        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in .png or .pdf")
+    if path.suffix not in suffixes:
+        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in {' or '.join(suffixes)}")
     return path
 
 
-def _figure(height: float) -> "Figure":
+def blank_figure(height: float) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -158,14 +159,14 @@ def _figure(height: float) -> "Figure":
     return figure
 
 
-def _saved(figure: "Figure", path: Path) -> Path:
+def save_figure(figure: "Figure", path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
     return path
 
 
-def _by_kind(solutions: tuple[Solution, ...]) -> dict[str, Solution]:
+def by_kind(solutions: tuple[Solution, ...]) -> dict[str, Solution]:
     """The runs, the density first."""
     if not solutions:
         raise ValueError("solutions is empty, wanted a density, tokens or both")
@@ -184,13 +185,9 @@ def _by_kind(solutions: tuple[Solution, ...]) -> dict[str, Solution]:
 
 def _states(runs: dict[str, Solution], times: ArrayLike | None) -> dict[str, list[int]]:
     """Numbers of the outputs to show, of each run."""
-    first, last = max(run.times[0] for run in runs.values()), min(run.times[-1] for run in runs.values())
-    if first > last:
-        raise ValueError(f"one run begins at t = {first:g} and the other ends at {last:g}, wanted runs with times in common")
+    first, last = _common(runs)
     if times is None:
-        outputs = next(iter(runs.values())).times
-        outputs = outputs[(outputs >= first) & (outputs <= last)] if ((outputs >= first) & (outputs <= last)).any() else np.array([first])
-        wanted = outputs[np.unique(np.linspace(0, len(outputs) - 1, MOST_STATES).round().astype(int))]
+        wanted = even_times(runs, MOST_STATES)
     else:
         wanted = inputs.array("times", times, ("n_times",))
         if not 1 <= len(wanted) <= MOST_STATES:
@@ -202,17 +199,45 @@ def _states(runs: dict[str, Solution], times: ArrayLike | None) -> dict[str, lis
         if (np.diff(wanted) <= 0).any():
             (index,) = inputs.first_index(np.diff(wanted) <= 0)
             raise ValueError(f"times[{index + 1}] is {wanted[index + 1]:g} after {wanted[index]:g}, wanted increasing times")
+    return nearest_outputs(runs, wanted)
+
+
+def drawn_dimension(runs: dict[str, Solution]) -> int:
+    first = next(iter(runs.values())).measure(0)
+    if first.dimension > 3 and len(first) < 2:
+        raise ValueError(f"solutions[0] has 1 token in dimension {first.dimension}, wanted at least 2, whose inner products are drawn")
+    return first.dimension
+
+
+def _common(runs: dict[str, Solution]) -> tuple[float, float]:
+    first, last = max(float(run.times[0]) for run in runs.values()), min(float(run.times[-1]) for run in runs.values())
+    if first > last:
+        raise ValueError(f"one run begins at t = {first:g} and the other ends at {last:g}, wanted runs with times in common")
+    return first, last
+
+
+def even_times(runs: dict[str, Solution], most: int) -> FloatArray:
+    """Times of outputs of the first run within the other, all or so many, evenly spaced over their numbers."""
+    first, last = _common(runs)
+    outputs = next(iter(runs.values())).times
+    within = (outputs >= first) & (outputs <= last)
+    outputs = outputs[within] if within.any() else np.array([first])
+    return outputs[np.unique(np.linspace(0, len(outputs) - 1, most).round().astype(int))]
+
+
+def nearest_outputs(runs: dict[str, Solution], wanted: FloatArray) -> dict[str, list[int]]:
     return {kind: [int(np.abs(run.times - t).argmin()) for t in wanted] for kind, run in runs.items()}
 
 
-def _titles(runs: dict[str, Solution], states: dict[str, list[int]]) -> list[str]:
+def state_titles(runs: dict[str, Solution], states: dict[str, list[int]], style: str = ".4g") -> list[str]:
     """Times of the states shown; where the nearest outputs of the two runs differ, both."""
     times = np.stack([run.times[states[kind]] for kind, run in runs.items()])
     apart = np.abs(times[-1] - times[0]) > 1e-9 * times.max(axis=0)
-    return [f"$t$ = {t:.4g}" + (f" (tokens {other:.4g})" if two else "") for t, other, two in zip(times[0], times[-1], apart, strict=True)]
+    texts = [f"$t$ = {t:{style}}" for t in times[0]]
+    return [text + (f" (tokens {other:{style}})" if two else "") for text, other, two in zip(texts, times[-1], apart, strict=True)]
 
 
-def _centre(runs: dict[str, Solution]) -> FloatArray:
+def main_direction(runs: dict[str, Solution]) -> FloatArray:
     """The direction of int x dmu of the last state if that is longer than 1/2, or e_1; snapped to an axis that is close."""
     mean = next(iter(runs.values())).measure(-1).mean()
     if np.linalg.norm(mean) < 0.5:
@@ -222,12 +247,12 @@ def _centre(runs: dict[str, Solution]) -> FloatArray:
     return snapped if np.linalg.norm(centre - snapped) < 0.1 else centre
 
 
-def _density(run: Solution, outputs: Any) -> FloatArray:
+def density_at(run: Solution, outputs: Any) -> FloatArray:
     """Cell averages at one or some outputs; `averages` would make them for all."""
     return run.masses[outputs] / run.mesh.areas
 
 
-def _scale(values: FloatArray) -> "Normalize":
+def density_scale(values: FloatArray) -> "Normalize":
     """Logarithmic over at most DECADES, linear where densities hardly vary."""
     from matplotlib.colors import LogNorm, Normalize
 
@@ -238,7 +263,7 @@ def _scale(values: FloatArray) -> "Normalize":
     return Normalize(low, top) if top - low > 1e-6 * top else Normalize(0, 2 * top)
 
 
-def _colour_bar(part: "SubFigure", image: Any, axes: Any, values: FloatArray) -> None:
+def colour_bar(part: "SubFigure", image: Any, axes: Any, values: FloatArray) -> None:
     extend = "min" if values.min() < image.norm.vmin else "neither"
     part.colorbar(image, ax=axes, label="density $\\rho$", extend=extend, pad=0.02, aspect=25)
 
@@ -247,59 +272,91 @@ def _colour_bar(part: "SubFigure", image: Any, axes: Any, values: FloatArray) ->
 
 
 def _maps(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Ellipse
-
-    titles, frame = _titles(runs, states), _frame(_centre(runs))
+    titles, frame = state_titles(runs, states), map_frame(main_direction(runs))
     rows, columns, _ = MAP_GRIDS[len(titles)]
     axes = part.subplots(rows, columns, squeeze=False)
     image, cells, shown = None, None, np.ones(1)
     if "density" in runs and runs["density"].masses[states["density"]].any():
         run = runs["density"]
-        cells, shown = _map_cells(run, frame), _density(run, states["density"])
-        norm = _scale(shown)
+        cells, shown = map_cells(run, frame), density_at(run, states["density"])
+        norm = density_scale(shown)
     atoms = [runs["density"].atoms(k) for k in states["density"]] if "density" in runs else []
     for k, (panel, title) in enumerate(zip(axes.flat, titles, strict=True)):
-        outline = Ellipse((0, 0), 4, 2, facecolor="none" if cells is not None else "0.96", edgecolor="0.25", linewidth=0.8)
-        panel.add_patch(outline)
+        panel.set_title(title)
+        outline = globe(panel, frame, cells is None)
         if cells is not None:
-            picture = np.where(cells >= 0, shown[k][cells], np.nan)
-            image = panel.imshow(picture, extent=(-2, 2, -1, 1), origin="lower", cmap=COLOUR_MAP, norm=norm, interpolation="nearest")
-            image.set_clip_path(outline)
-        for line in _graticule(frame):
-            panel.plot(*line, color="0.5", linewidth=0.4, alpha=0.45)
+            image = painted(panel, outline, on_map(cells, shown[k]), norm)
         if atoms and len(atoms[k]):
-            panel.scatter(*_mollweide(atoms[k].points @ frame.T), s=DOT_AREA * atoms[k].masses, **_DOT)
+            atom_dots(panel, frame, atoms[k])
         if "tokens" in runs:
-            tokens = runs["tokens"].tokens[states["tokens"][k]]
-            size, alpha = _dots(len(tokens))
-            panel.scatter(*_mollweide(tokens @ frame.T), s=size, alpha=alpha, color=COLOURS["tokens"], linewidths=0, rasterized=True)
-        panel.set(xlim=(-2.02, 2.02), ylim=(-1.02, 1.02), aspect="equal", title=title)
-        panel.axis("off")
+            token_dots(panel, frame, runs["tokens"].tokens[states["tokens"][k]])
     if image is not None:
-        _colour_bar(part, image, axes, shown)
-    centre, up = (", ".join(f"{x:.2f}".removesuffix(".00").replace("-", "\N{MINUS SIGN}") for x in frame[row] + 0.0) for row in (0, 2))
-    note = f"equal-area (Mollweide) maps, centre ({centre}), up ({up})"
+        colour_bar(part, image, axes, shown)
+    note = map_note(frame)
     if any(map(len, atoms)):
-        labels = [f"{mass:g}" for mass in DOTS_SHOWN]
-        labels[0] = f"atom of mass {labels[0]}"
-        style = {"linestyle": "", "marker": "o", "color": _DOT["color"], "markeredgecolor": "white", "markeredgewidth": _DOT["linewidths"]}
-        sizes = np.sqrt(DOT_AREA * np.array(DOTS_SHOWN))
-        dots = [Line2D([], [], markersize=size, label=label, **style) for size, label in zip(sizes, labels, strict=True)]
+        dots = atom_samples()
         legend = part.legend(handles=dots, loc="outside lower center", ncols=len(dots), title=note, title_fontsize=7, columnspacing=1.2)
         legend.get_title().set_color("0.35")
     else:
         part.supxlabel(note, fontsize=7, color="0.35")
 
 
-def _frame(centre: FloatArray) -> FloatArray:
+def globe(panel: "Axes", frame: FloatArray, grey: bool) -> "Ellipse":
+    """An empty map; its outline."""
+    from matplotlib.patches import Ellipse
+
+    outline = Ellipse((0, 0), 4, 2, facecolor="0.96" if grey else "none", edgecolor="0.25", linewidth=0.8)
+    panel.add_patch(outline)
+    for line in _graticule(frame):
+        panel.plot(*line, color="0.5", linewidth=0.4, alpha=0.45)
+    panel.set(xlim=(-2.02, 2.02), ylim=(-1.02, 1.02), aspect="equal")
+    panel.axis("off")
+    return outline
+
+
+def on_map(cells: np.ndarray, values: FloatArray) -> FloatArray:
+    return np.where(cells >= 0, values[cells], np.nan)
+
+
+def painted(panel: "Axes", outline: "Ellipse", picture: FloatArray, norm: "Normalize") -> "AxesImage":
+    image = panel.imshow(picture, extent=(-2, 2, -1, 1), origin="lower", cmap=COLOUR_MAP, norm=norm, interpolation="nearest")
+    image.set_clip_path(outline)
+    return image
+
+
+def atom_dots(panel: "Axes", frame: FloatArray, atoms: Measure) -> "PathCollection":
+    return panel.scatter(*mollweide(atoms.points @ frame.T), s=DOT_AREA * atoms.masses, **_DOT)
+
+
+def token_dots(panel: "Axes", frame: FloatArray, tokens: FloatArray) -> "PathCollection":
+    size, alpha = token_look(len(tokens))
+    return panel.scatter(*mollweide(tokens @ frame.T), s=size, alpha=alpha, color=COLOURS["tokens"], linewidths=0, rasterized=True)
+
+
+def atom_samples() -> "list[Line2D]":
+    """For a legend."""
+    from matplotlib.lines import Line2D
+
+    labels = [f"{mass:g}" for mass in DOTS_SHOWN]
+    labels[0] = f"atom of mass {labels[0]}"
+    style: Any = {"linestyle": "", "marker": "o", "color": _DOT["color"], "markeredgecolor": "white", "markeredgewidth": _DOT["linewidths"]}
+    sizes = np.sqrt(DOT_AREA * np.array(DOTS_SHOWN))
+    return [Line2D([], [], markersize=size, label=label, **style) for size, label in zip(sizes, labels, strict=True)]
+
+
+def map_note(frame: FloatArray, maps: str = "maps") -> str:
+    centre, up = (", ".join(f"{x:.2f}".removesuffix(".00").replace("-", "\N{MINUS SIGN}") for x in frame[row] + 0.0) for row in (0, 2))
+    return f"equal-area (Mollweide) {maps}, centre ({centre}), up ({up})"
+
+
+def map_frame(centre: FloatArray) -> FloatArray:
     """Rows: towards the reader, to the right and upwards on the map; up is as near to +z, or else to +y, as it can be."""
     up = np.array([0.0, 0.0, 1.0]) - centre[2] * centre
     up = normalise(up) if np.linalg.norm(up) > 1e-6 else np.array([0.0, 1.0, 0.0])
     return np.stack([centre, np.cross(up, centre), up])
 
 
-def _mollweide(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+def mollweide(points: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Map coordinates in [-2, 2] x [-1, 1] of points (n, 3) of the map's frame; bisection, since Newton's method fails at the poles."""
     low, high = np.full(len(points), -np.pi / 2), np.full(len(points), np.pi / 2)
     for _ in range(50):
@@ -309,7 +366,7 @@ def _mollweide(points: FloatArray) -> tuple[FloatArray, FloatArray]:
     return 2 / np.pi * np.arctan2(points[:, 1], points[:, 0]) * np.cos(low), np.sin(low)
 
 
-def _map_cells(run: Solution, frame: FloatArray) -> np.ndarray:
+def map_cells(run: Solution, frame: FloatArray) -> np.ndarray:
     """Number of the cell under each pixel of the map, -1 outside."""
     x, y = np.meshgrid((np.arange(MAP_PIXELS) + 0.5) * 4 / MAP_PIXELS - 2, (np.arange(MAP_PIXELS // 2) + 0.5) * 4 / MAP_PIXELS - 1)
     inside = (x / 2) ** 2 + y**2 < 1
@@ -328,12 +385,12 @@ def _graticule(frame: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
     lines += [(np.full_like(s, longitude), s / 2) for longitude in np.arange(8) * np.pi / 4]
     drawn = []
     for a, b in lines:
-        x, y = _mollweide(np.stack([np.cos(b) * np.cos(a), np.cos(b) * np.sin(a), np.sin(b)], axis=1) @ frame.T)
+        x, y = mollweide(np.stack([np.cos(b) * np.cos(a), np.cos(b) * np.sin(a), np.sin(b)], axis=1) @ frame.T)
         drawn.append((np.where(np.hypot(np.diff(x, prepend=x[0]), np.diff(y, prepend=y[0])) > 0.1, np.nan, x), y))
     return drawn
 
 
-def _dots(n: int) -> tuple[float, float]:
+def token_look(n: int) -> tuple[float, float]:
     """Area (points squared) and opacity of a token's dot."""
     return float(np.clip(1800 / n, 0.5, 5.0)), float(np.clip(20 / np.sqrt(n), 0.2, 0.9))
 
@@ -342,9 +399,7 @@ def _dots(n: int) -> tuple[float, float]:
 
 
 def _circle(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
-    centre = _centre(runs)
-    quarters = round(float(np.arctan2(centre[1], centre[0])) / (np.pi / 2))
-    middle = (2 if quarters == -2 else quarters) * np.pi / 2
+    middle = middle_angle(runs)
     several = max(len(run.times) for run in runs.values()) > 1
     axes = part.subplots(1, 2 if several else 1, squeeze=False)[0]
     _profiles(axes[0], runs, states, middle)
@@ -352,7 +407,14 @@ def _circle(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list
         _space_time(part, axes[1], runs, middle)
 
 
-def _angles(points: FloatArray, middle: float) -> FloatArray:
+def middle_angle(runs: dict[str, Solution]) -> float:
+    """The angle, a multiple of pi/2, that is drawn in the middle."""
+    centre = main_direction(runs)
+    quarters = round(float(np.arctan2(centre[1], centre[0])) / (np.pi / 2))
+    return (2 if quarters == -2 else quarters) * np.pi / 2
+
+
+def angles_about(points: FloatArray, middle: float) -> FloatArray:
     """Angles (...) in [middle - pi, middle + pi)."""
     turned = np.arctan2(points[..., 1], points[..., 0]) - middle + np.pi
     return turned % (2 * np.pi) + middle - np.pi
@@ -368,7 +430,7 @@ def _profiles(panel: "Axes", runs: dict[str, Solution], states: dict[str, list[i
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
 
-    titles, both = _titles(runs, states), len(runs) == 2
+    titles, both = state_titles(runs, states), len(runs) == 2
     colours = colormaps[TIME_MAP](np.linspace(0, 0.85, len(titles)))
     curves, dots, atoms = list[FloatArray](), list[FloatArray](), list[Measure]()
     for k, colour in enumerate(colours):
@@ -376,14 +438,11 @@ def _profiles(panel: "Axes", runs: dict[str, Solution], states: dict[str, list[i
             run = runs["density"]
             atoms.append(run.atoms(states["density"][k]))
         if "density" in runs and run.masses[states["density"][k]].any():
-            angles = _angles(run.mesh.centers, middle)
-            order, turn = np.argsort(angles), 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
-            curves.append(_density(run, states["density"][k])[order])
-            panel.plot(np.pad(angles[order], 1, mode="wrap") + turn, np.pad(curves[-1], 1, mode="wrap"), color=colour)
+            cells, angles = unrolled(run, middle)
+            curves.append(density_at(run, states["density"][k])[cells])
+            panel.plot(angles, curves[-1], color=colour)
         if "tokens" in runs:
-            measure = runs["tokens"].measure(states["tokens"][k])
-            edges = middle + np.linspace(-np.pi, np.pi, 1 + int(np.clip(2 * np.sqrt(len(measure)), 12, 72)))
-            counts = np.histogram(_angles(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges)
+            counts, edges = token_density(runs["tokens"].measure(states["tokens"][k]), middle)
             if both:
                 panel.plot((edges[1:] + edges[:-1])[counts > 0] / 2, counts[counts > 0], ".", color=colour, markersize=3.5)
                 dots.append(counts)
@@ -391,27 +450,49 @@ def _profiles(panel: "Axes", runs: dict[str, Solution], states: dict[str, list[i
                 curves.append(counts)
                 panel.stairs(counts, edges, color=colour, linewidth=1.3)
     if shown := curves or dots:
-        scale = _scale(np.concatenate(shown))
-        low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), *(float(counts.max()) for counts in dots), 0.0)
-        if top > LINEAR * low > 0:
-            panel.set(yscale="log", ylim=(low / 1.5, top * 1.5))
-        else:
-            panel.set_ylim(0, None)
-        panel.set_ylabel("density $\\rho$ (1/rad)")
+        density_axis(panel, np.concatenate(shown), np.concatenate(dots) if dots else np.zeros(1))
     if any(map(len, atoms)):
-        _stems(_right_axis(panel) if shown else panel, atoms, colours, middle)
+        _stems(right_axis(panel) if shown else panel, atoms, colours, middle)
     handles = [Line2D([], [], color=colour, label=title) for colour, title in zip(colours, titles, strict=True)]
     if both:
         handles += [Line2D([], [], color="0.3", label="density")] if curves else []
         handles += [Line2D([], [], color="0.3", marker=".", linestyle="", label="tokens")]
     columns = 3 if both else 4
     panel.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, handlelength=1.2, columnspacing=1.2)
+    angle_axis(panel, middle)
+
+
+def unrolled(run: Solution, middle: float) -> tuple[IntArray, FloatArray]:
+    """The cells by their angles, and the angles; the last cell once more before the first, and the first after the last."""
+    angles = angles_about(run.mesh.centers, middle)
+    cells = np.pad(np.argsort(angles), 1, mode="wrap")
+    return cells, angles[cells] + 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
+
+
+def token_density(measure: Measure, middle: float) -> tuple[FloatArray, FloatArray]:
+    """Histogram over the angle, and its edges."""
+    edges = middle + np.linspace(-np.pi, np.pi, 1 + int(np.clip(2 * np.sqrt(len(measure)), 12, 72)))
+    return np.histogram(angles_about(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges), edges
+
+
+def density_axis(panel: "Axes", shown: FloatArray, dots: FloatArray) -> None:
+    """The scale of what is shown, high enough for the dots beside it."""
+    scale = density_scale(shown)
+    low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(dots.max()))
+    if top > LINEAR * low > 0:
+        panel.set(yscale="log", ylim=(low / 1.5, top * 1.5))
+    else:
+        panel.set_ylim(0, None)
+    panel.set_ylabel("density $\\rho$ (1/rad)")
+
+
+def angle_axis(panel: "Axes", middle: float) -> None:
     ticks, names = _angle_ticks(middle)
     panel.set_xticks(ticks, names)
     panel.set(xlim=(middle - np.pi, middle + np.pi), xlabel="angle $\\theta$ (rad)")
 
 
-def _right_axis(panel: "Axes") -> "Axes":
+def right_axis(panel: "Axes") -> "Axes":
     right = panel.twinx()
     right.spines["right"].set_visible(True)
     right.tick_params(bottom=False, labelbottom=False)
@@ -422,9 +503,13 @@ def _stems(panel: "Axes", atoms: list[Measure], colours: FloatArray, middle: flo
     """Later stems are thinner, so that they hide none of the same place and mass."""
     for k, (measure, colour) in enumerate(zip(atoms, colours, strict=True)):
         if len(measure):
-            angles = _angles(measure.points, middle)
+            angles = angles_about(measure.points, middle)
             panel.vlines(angles, 0, measure.masses, colors=[colour], linewidth=3.4 - 0.8 * k, zorder=2 + k)
             panel.plot(angles, measure.masses, "o", color=colour, markersize=8 - 1.5 * k, zorder=2 + k, clip_on=False)
+    mass_axis(panel, atoms)
+
+
+def mass_axis(panel: "Axes", atoms: list[Measure]) -> None:
     panel.set_ylim(0, 1.1 * max(float(measure.masses.max(initial=0)) for measure in atoms))
     panel.set_ylabel("mass of an atom (stems)")
 
@@ -435,17 +520,17 @@ def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], mid
         outputs = np.unique(np.linspace(0, len(run.times) - 1, TIME_PIXELS).round().astype(int))
         edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
         angles = (edges[1:] + edges[:-1]) / 2
-        values = _density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
+        values = density_at(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
         t = run.times[outputs]
         borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
         if values.any():
-            image = panel.pcolormesh(borders, edges, values.T, norm=_scale(values), cmap=COLOUR_MAP, rasterized=True)
-            _colour_bar(part, image, panel, values)
+            image = panel.pcolormesh(borders, edges, values.T, norm=density_scale(values), cmap=COLOUR_MAP, rasterized=True)
+            colour_bar(part, image, panel, values)
         _paths(panel, t, [run.atoms(k) for k in outputs.tolist()], middle)
     if "tokens" in runs:
         run = runs["tokens"]
         chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PATHS).round().astype(int))
-        paths = _angles(run.tokens[:, chosen], middle)
+        paths = angles_about(run.tokens[:, chosen], middle)
         jumps = np.abs(np.diff(paths, axis=0, prepend=paths[:1])) > np.pi
         alone = "density" not in runs
         panel.plot(run.times, np.where(jumps, np.nan, paths), color=COLOURS["tokens"], linewidth=0.5, alpha=0.8 if alone else 0.55)
@@ -463,7 +548,7 @@ def _paths(panel: "Axes", t: FloatArray, atoms: list[Measure], middle: float) ->
         return
     lines, widths = [], []
     for k in range(len(t) - 1):
-        angles, later = (_angles(measure.points, middle) for measure in atoms[k : k + 2])
+        angles, later = (angles_about(measure.points, middle) for measure in atoms[k : k + 2])
         new = np.ones(len(later), dtype=np.bool_)
         for point, mass, angle in zip(atoms[k].points, atoms[k].masses, angles, strict=True):
             heavier = np.flatnonzero(atoms[k + 1].masses >= mass * (1 - 1e-9))
@@ -488,35 +573,37 @@ def _paths(panel: "Axes", t: FloatArray, atoms: list[Measure], middle: float) ->
 def _inner_products(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
     from matplotlib import colormaps
 
-    run, titles = runs["tokens"], _titles(runs, states)
+    run, titles, panel = runs["tokens"], state_titles(runs, states), part.subplots()
+    for k, title, colour in zip(states["tokens"], titles, colormaps[TIME_MAP](np.linspace(0, 0.85, len(titles))), strict=True):
+        panel.stairs(*product_shares(run, k), color=colour, label=title, linewidth=1.3)
+    product_axes(panel)
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(titles), handlelength=1.4)
+
+
+def product_shares(run: Solution, k: int) -> tuple[FloatArray, FloatArray]:
+    """Histogram of the inner products of pairs of tokens, weighted with their masses, and its edges."""
     chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PAIRED).round().astype(int))
     one, other = np.triu_indices(len(chosen), 1)
-    panel, edges = part.subplots(), np.linspace(-1, 1, 81)
-    for k, title, colour in zip(states["tokens"], titles, colormaps[TIME_MAP](np.linspace(0, 0.85, len(titles))), strict=True):
-        points, masses = run.tokens[k][chosen], run.masses[k][chosen]
-        products = np.clip((points @ points.T)[one, other], -1, 1)
-        shares = np.histogram(products, edges, weights=masses[one] * masses[other])[0]
-        panel.stairs(shares / shares.sum(), edges, color=colour, label=title, linewidth=1.3)
+    points, masses = run.tokens[k][chosen], run.masses[k][chosen]
+    products = np.clip((points @ points.T)[one, other], -1, 1)
+    shares, edges = np.histogram(products, np.linspace(-1, 1, 81), weights=masses[one] * masses[other])
+    return shares / shares.sum(), edges
+
+
+def product_axes(panel: "Axes") -> None:
     panel.set(yscale="log", xlim=(-1.02, 1.02), xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens", ylabel="share of pairs")
     panel.set_xticks([-1, -0.5, 0, 0.5, 1])
-    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(titles), handlelength=1.4)
 
 
 # -- energy and order parameter
 
 
 def _histories(part: "SubFigure", runs: dict[str, Solution], states: dict[str, list[int]]) -> None:
-    with_energy = {kind: run for kind, run in runs.items() if not np.isnan(run.history.energy).all()}
+    with_energy = runs_with_energy(runs)
     axes = part.subplots(1, 2 if with_energy else 1, squeeze=False)[0]
     if with_energy:
-        _energies(axes[0], with_energy)
-    top = SMALLEST_SPAN
-    for kind, run in runs.items():
-        values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
-        _curve(axes[-1], kind, run.times, values, _label(kind, run))
-        top = max(top, float(values.max()))
-    axes[-1].set_ylim(0, 1.04 if top > 0.5 else 1.08 * top)
-    axes[-1].set_ylabel("order parameter $|\\int x\\,d\\mu|$")
+        energy_curves(axes[0], with_energy)
+    order_curves(axes[-1], runs)
     shown = next(iter(runs.values())).times[next(iter(states.values()))]
     for panel in axes:
         for t in shown:
@@ -526,7 +613,21 @@ def _histories(part: "SubFigure", runs: dict[str, Solution], states: dict[str, l
     part.legend(handles, labels, loc="outside upper center", ncols=2)
 
 
-def _energies(panel: "Axes", runs: dict[str, Solution]) -> None:
+def runs_with_energy(runs: dict[str, Solution]) -> dict[str, Solution]:
+    return {kind: run for kind, run in runs.items() if not np.isnan(run.history.energy).all()}
+
+
+def order_curves(panel: "Axes", runs: dict[str, Solution]) -> None:
+    top = SMALLEST_SPAN
+    for kind, run in runs.items():
+        values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
+        _curve(panel, kind, run.times, values, _label(kind, run))
+        top = max(top, float(values.max()))
+    panel.set_ylim(0, 1.04 if top > 0.5 else 1.08 * top)
+    panel.set_ylabel("order parameter $|\\int x\\,d\\mu|$")
+
+
+def energy_curves(panel: "Axes", runs: dict[str, Solution]) -> None:
     values, logs = (np.concatenate([run.history[name] for run in runs.values()]) for name in ("energy", "log_energy"))
     linear = bool(np.isfinite(values).all()) and float(np.abs(values).max()) < LINEAR_ENERGY**2
     if np.isfinite(logs).all() and np.ptp(logs) > np.log(LINEAR_ENERGY):
