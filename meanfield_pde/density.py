@@ -45,8 +45,8 @@ class State:
     def __init__(self, averages: ArrayLike, atoms: Measure | None = None) -> None:
         checked = inputs.array("averages", averages, ("n_cells",))
         inputs.non_negative("averages", checked)
-        if not isinstance(atoms, (Measure, type(None))):
-            raise ValueError(f"atoms is a {type(atoms).__name__}, wanted a Measure")
+        if atoms is not None:
+            inputs.instance("atoms", atoms, Measure)
         object.__setattr__(self, "averages", frozen(checked))
         object.__setattr__(self, "atoms", atoms)
 
@@ -86,9 +86,13 @@ class MeanFieldPDE:
     _kept: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        inputs.instance("mesh", self.mesh, SphereMesh)
+        inputs.velocity_model("attention", self.attention)
         object.__setattr__(self, "order", inputs.integer("order", self.order, low=1, high=2))
         if not isinstance(self.atoms, bool):
-            raise ValueError(f"atoms is {self.atoms!r}, wanted True or False; starting atoms belong into State(averages, atoms)")
+            raise ValueError(
+                f"atoms is {inputs.shown(self.atoms)}, wanted True or False; starting atoms belong into State(averages, atoms)"
+            )
         resolve_method(self.method)
         d = getattr(self.attention, "dimension", None)
         if d not in (None, self.mesh.dimension):

@@ -15,12 +15,19 @@ from scipy.special import eval_chebyt, eval_gegenbauer, gammaln
 
 from meanfield_pde import inputs
 from meanfield_pde.bessel import log_lambda
-from meanfield_pde.measure import Measure
+from meanfield_pde.measure import Measure, as_measure
 from meanfield_pde.records import frozen
 from meanfield_pde.sphere import FloatArray, normalise, spherical_angles, surface_area
 
 CHUNK_BYTES = 1 << 26
 PROBES = 20_000
+MOST_TOKENS = 100_000_000
+LARGEST_DIMENSION = 100_000
+LARGEST_KAPPA = 1e10
+"""From here on rounding of kappa itself is seen in the density (1e-6, and growing like kappa)."""
+LARGEST_DEGREE = 10_000
+LARGEST_AMPLITUDE = 1e6
+"""Above anything that leaves a density positive; beyond doubles its sums would overflow."""
 SMALL_KAPPA = 1e-8
 """Below it scipy's inversion of the law on S^2 has lost its digits, while no sample can tell the law from the uniform one."""
 
@@ -38,7 +45,8 @@ class Law(Protocol):
 
 def sample(law: Law, count: int, seed: int) -> FloatArray:
     """`count` independent tokens (count, d) from a law; the same seed gives the same tokens. Raises ValueError for a bad count or seed."""
-    count = inputs.integer("count", count, low=1)
+    inputs.having("law", law, "a law, which can draw tokens", "draw")
+    count = inputs.integer("count", count, low=1, most=MOST_TOKENS)
     seed = inputs.integer("seed", seed, low=0)
     return law.draw(np.random.default_rng(seed), count)
 
@@ -50,14 +58,14 @@ class Uniform:
     d: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "d", inputs.integer("d", self.d, low=2))
+        object.__setattr__(self, "d", inputs.integer("d", self.d, low=2, most=LARGEST_DIMENSION))
 
     @property
     def dimension(self) -> int:
         return self.d
 
     def __call__(self, points: FloatArray) -> FloatArray:
-        return np.full(len(points), 1 / surface_area(self.d))
+        return np.full(len(points), 1 / _area(self.d))
 
     def draw(self, generator: np.random.Generator, count: int) -> FloatArray:
         return normalise(generator.normal(size=(count, self.d)))
@@ -67,7 +75,7 @@ class Uniform:
 class VonMisesFisher:
     """Density e^{kappa <mean, x>} / (|S^{d-1}| Lambda_0(kappa)): a cap of width about kappa^{-1/2}; kappa = 0 is uniform.
 
-    mean: (d,), a direction, normalised here. kappa: concentration >= 0. Raises ValueError for the zero vector or a negative kappa.
+    mean: (d,), a direction, normalised here. kappa: concentration, 0 to 1e10. Raises ValueError for the zero vector or another kappa.
     Source: Mardia and Jupp, Directional Statistics, section 9.3.
     """
 
@@ -75,7 +83,7 @@ class VonMisesFisher:
     kappa: float
 
     def __init__(self, mean: ArrayLike, kappa: float) -> None:
-        _set(self, mean=_direction("mean", mean), kappa=inputs.number("kappa", kappa, low=0.0))
+        _set(self, mean=_direction("mean", mean), kappa=inputs.number("kappa", kappa, low=0.0, most=LARGEST_KAPPA))
 
     @property
     def dimension(self) -> int:
@@ -101,16 +109,19 @@ class Mixture:
     weights: FloatArray
 
     def __init__(self, laws: Sequence[Law], weights: ArrayLike) -> None:
-        if not len(laws):
+        parts = inputs.sequence("laws", laws, "a list of laws")
+        if not parts:
             raise ValueError("laws is empty, wanted at least one law")
-        shares = inputs.array("weights", weights, (len(laws),))
+        for i, law in enumerate(parts):
+            inputs.having(f"laws[{i}]", law, "a law", "dimension", "__call__", "draw")
+        shares = inputs.array("weights", weights, (len(parts),))
         inputs.non_negative("weights", shares)
         if abs(shares.sum() - 1) > 1e-12:
             raise ValueError(f"weights sum to {shares.sum():.15g}, wanted 1")
-        dimensions = {law.dimension for law in laws}
+        dimensions = {law.dimension for law in parts}
         if len(dimensions) > 1:
             raise ValueError(f"laws have dimensions {sorted(dimensions)}, wanted one")
-        _set(self, laws=tuple(laws), weights=frozen(shares))
+        _set(self, laws=tuple(parts), weights=frozen(shares))
 
     @property
     def dimension(self) -> int:
@@ -140,8 +151,10 @@ class Moebius:
 
     def __init__(self, w: ArrayLike) -> None:
         point = inputs.array("w", w, ("d",))
-        if len(point) < 2 or not np.linalg.norm(point) < 1:
-            raise ValueError(f"w has {len(point)} coordinates and length {np.linalg.norm(point):g}, wanted d >= 2 and length < 1")
+        with np.errstate(over="ignore"):
+            square = float(point @ point)
+        if len(point) < 2 or not square < 1:
+            raise ValueError(f"w has {len(point)} coordinates and length {np.sqrt(square):g}, wanted d >= 2 and length < 1")
         _set(self, w=frozen(point))
 
     @property
@@ -150,7 +163,7 @@ class Moebius:
 
     def __call__(self, points: FloatArray) -> FloatArray:
         ratio = (1 - self.w @ self.w) / np.sum((points - self.w) ** 2, axis=1)
-        return ratio ** (self.dimension - 1) / surface_area(self.dimension)
+        return ratio ** (self.dimension - 1) / _area(self.dimension)
 
     def draw(self, generator: np.random.Generator, count: int) -> FloatArray:
         shifted = Uniform(self.dimension).draw(generator, count) + self.w
@@ -169,7 +182,7 @@ class Mode(NamedTuple):
 class PerturbedUniform:
     """(1 + sum of modes + noise) / |S^{d-1}|: a small departure from the uniform law.
 
-    modes: rows (degree >= 1, amplitude, axis (d,)). noise: standard deviation of a Gaussian field with equal variance in each of the
+    modes: rows (degree 1 to 10 000, amplitude, axis (d,)). noise: standard deviation of a Gaussian field with equal variance in each of the
     degrees 1 .. max_degree, drawn from `seed` (d = 2 and 3). Raises ValueError if the density could become negative.
     """
 
@@ -188,15 +201,17 @@ class PerturbedUniform:
         max_degree: int = 16,
         seed: int | None = None,
     ) -> None:
-        dimension, size = inputs.integer("d", d, low=2), inputs.number("noise", noise, low=0.0)
+        dimension = inputs.integer("d", d, low=2, most=LARGEST_DIMENSION)
+        size = inputs.number("noise", noise, low=0.0, most=LARGEST_AMPLITUDE)
         if size and dimension > 3:
             raise ValueError(f"noise is {size:g} in dimension {dimension}, wanted 0 (noise is made for d = 2 and 3)")
         if size and seed is None:
             raise ValueError("seed is None, wanted an integer: noise is drawn from it")
+        rows = inputs.sequence("modes", modes, "rows (degree, amplitude, axis)")
         _set(
             self,
             d=dimension,
-            modes=tuple(_mode(f"modes[{i}]", mode, dimension) for i, mode in enumerate(modes)),
+            modes=tuple(_mode(f"modes[{i}]", mode, dimension) for i, mode in enumerate(rows)),
             noise=size,
             max_degree=inputs.integer("max_degree", max_degree, low=1, high=256),
             seed=None if seed is None else inputs.integer("seed", seed, low=0),
@@ -205,14 +220,14 @@ class PerturbedUniform:
         if self._largest_departure() > 1:
             lowest = self._relative(Uniform(dimension).draw(np.random.default_rng(0), PROBES)).min()
             if lowest < 0:
-                raise ValueError(f"the density falls to {lowest:.3g} times the uniform one, wanted smaller amplitudes")
+                raise ValueError(f"modes and noise let the density fall to {lowest:.3g} times the uniform one, wanted smaller amplitudes")
 
     @property
     def dimension(self) -> int:
         return self.d
 
     def __call__(self, points: FloatArray) -> FloatArray:
-        return self._relative(points) / surface_area(self.d)
+        return self._relative(points) / _area(self.d)
 
     def draw(self, generator: np.random.Generator, count: int) -> FloatArray:
         bound = 1 + self._largest_departure()
@@ -259,17 +274,20 @@ class PerturbedUniform:
 class Smoothed:
     """Tokens smeared out: a von Mises-Fisher cap of the given bandwidth on every token, kappa = 1 / bandwidth^2.
 
-    tokens: (n, d) or a `Measure` of total mass 1. bandwidth: standard deviation of a cap along each tangent direction, radians.
+    tokens: (n, d) or a `Measure` of total mass 1. bandwidth: standard deviation of a cap along each tangent direction, radians, 1e-5 to pi.
     """
 
     tokens: Measure
     bandwidth: float
 
     def __init__(self, tokens: ArrayLike | Measure, bandwidth: float) -> None:
-        measure = tokens if isinstance(tokens, Measure) else Measure(tokens)
+        measure = as_measure("tokens", tokens)
         if abs(measure.total - 1) > 1e-12:
             raise ValueError(f"tokens have mass {measure.total:.15g}, wanted 1")
-        _set(self, tokens=measure, bandwidth=inputs.number("bandwidth", bandwidth, above=0.0, high=np.pi))
+        width = inputs.number("bandwidth", bandwidth, above=0.0, high=np.pi)
+        if width**2 * LARGEST_KAPPA < 1:
+            raise ValueError(f"bandwidth is {width:g}, wanted at least {LARGEST_KAPPA**-0.5:g}")
+        _set(self, tokens=measure, bandwidth=width)
 
     @property
     def dimension(self) -> int:
@@ -294,7 +312,15 @@ def _cap(points: FloatArray, mean: FloatArray, kappa: float) -> FloatArray:
     """The von Mises-Fisher density; <x, m> - 1 is taken from the chord, which keeps its digits where kappa is large."""
     d = mean.shape[-1]
     chord = np.sum((points - mean) ** 2, axis=-1)
-    return np.exp(-kappa * chord / 2 - (float(log_lambda(d, 0, kappa)) - kappa)) / surface_area(d)
+    return np.exp(-kappa * chord / 2 - (float(log_lambda(d, 0, kappa)) - kappa)) / _area(d)
+
+
+def _area(d: int) -> float:
+    """Area of S^{d-1}, by which densities are divided."""
+    area = surface_area(d)
+    if area < 1 / np.finfo(np.float64).max:
+        raise OverflowError(f"the density in dimension {d} is more than a float can hold; tokens can still be drawn")
+    return area
 
 
 def _reflected(points: FloatArray, pole: FloatArray, targets: FloatArray) -> FloatArray:
@@ -324,13 +350,18 @@ def _real_waves(d: int, waves: NDArray[np.complex128], points: FloatArray) -> Fl
 
 
 def _mode(name: str, mode: tuple[int, float, ArrayLike], d: int) -> Mode:
-    if len(mode) != 3:
-        raise ValueError(f"{name} has {len(mode)} entries, wanted (degree, amplitude, axis)")
-    degree, amplitude, axis = mode
+    entries = inputs.sequence(name, mode, "(degree, amplitude, axis)")
+    if len(entries) != 3:
+        raise ValueError(f"{name} has {len(entries)} entries, wanted (degree, amplitude, axis)")
+    degree, amplitude, axis = entries
     direction = _direction(f"{name} axis", axis)
     if len(direction) != d:
         raise ValueError(f"{name} axis has {len(direction)} coordinates, wanted {d}")
-    return Mode(inputs.integer(f"{name} degree", degree, low=1), inputs.number(f"{name} amplitude", amplitude), tuple(direction))
+    return Mode(
+        inputs.integer(f"{name} degree", degree, low=1, most=LARGEST_DEGREE),
+        inputs.number(f"{name} amplitude", amplitude, low=-LARGEST_AMPLITUDE, high=LARGEST_AMPLITUDE),
+        tuple(direction),
+    )
 
 
 def _set(record: object, **values: object) -> None:
@@ -340,7 +371,7 @@ def _set(record: object, **values: object) -> None:
 
 def _direction(name: str, vector: ArrayLike) -> FloatArray:
     checked = inputs.array(name, vector, ("d",))
-    length = np.linalg.norm(checked)
-    if len(checked) < 2 or length == 0:
+    if len(checked) < 2 or not checked.any():
+        length = np.abs(checked).max(initial=0.0)
         raise ValueError(f"{name} has {len(checked)} coordinates and length {length:g}, wanted a direction of d >= 2 coordinates")
-    return frozen(checked / length)
+    return frozen(normalise(checked / np.abs(checked).max()))

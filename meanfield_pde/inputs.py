@@ -3,8 +3,11 @@
 Data in: whatever a caller passed. Data out: float64 arrays and plain numbers that the rest of the package need not look at again.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,13 @@ from meanfield_pde.sphere import FloatArray
 UNIT_TOLERANCE = 1e-8
 """How far from 1 the length of a point on the sphere may be."""
 
+NUMERIC = "iuf"
+"""Kinds of numpy types that count as numbers: no bool, complex, string, time."""
+
+_short = Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+"""Characters of a bad value that a sentence quotes."""
+
 
 def number(
     name: str,
@@ -23,32 +33,39 @@ def number(
     low: float = -np.inf,
     high: float = np.inf,
     above: float | None = None,
+    most: float = np.inf,
 ) -> float:
-    """Return `value` as a finite float in [low, high] (and > above); ValueError otherwise."""
+    """Return `value` as a finite float in [low, high] (and > above); ValueError otherwise. most: a bound that only excess need be told."""
     try:
-        result = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}, wanted a number") from None
-    if isinstance(value, bool) or not np.isfinite(result):
-        raise ValueError(f"{name} is {value!r}, wanted a finite number")
+        result = float(value) if _is_numeric(value) else None
+    except (TypeError, ValueError, OverflowError):
+        result = None
+    if result is None:
+        raise ValueError(f"{name} is {shown(value)}, wanted a number")
+    if not np.isfinite(result):
+        raise ValueError(f"{name} is {shown(value)}, wanted a finite number")
     if above is not None and not result > above:
         raise ValueError(f"{name} is {result:g}, wanted a number > {above:g}")
     if not low <= result <= high:
         wanted = f"at least {low:g}" if high == np.inf else f"in [{low:g}, {high:g}]"
         raise ValueError(f"{name} is {result:g}, wanted a number {wanted}")
+    if result > most:
+        raise ValueError(f"{name} is {result:g}, wanted at most {most:g}")
     return result
 
 
-def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
-    """Return `value` as an int in [low, high]; ValueError otherwise."""
+def integer(name: str, value: Any, *, low: int, high: int | None = None, most: int | None = None) -> int:
+    """Return `value` as an int in [low, high]; ValueError otherwise. most: a bound that only excess need be told."""
     wanted = f"an integer at least {low}" if high is None else f"an integer in [{low}, {high}]"
     try:
-        exact = not isinstance(value, bool) and int(value) == value
+        result = int(value) if _is_numeric(value) and int(value) == value else None
     except (TypeError, ValueError, OverflowError):
-        exact = False
-    if not exact or value < low or (high is not None and value > high):
-        raise ValueError(f"{name} is {value!r}, wanted {wanted}")
-    return int(value)
+        result = None
+    if result is None or result < low or (high is not None and result > high):
+        raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
+    if most is not None and result > most:
+        raise ValueError(f"{name} is {shown(value)}, wanted at most {most}")
+    return result
 
 
 def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArray:
@@ -57,9 +74,13 @@ def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArr
     Raises ValueError with the first offending index and value.
     """
     try:
-        result = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is not an array of numbers, wanted shape {_shape(shape)}") from None
+        given = np.asarray(value)
+        numeric = given.dtype.kind in NUMERIC or (given.dtype == object and all(map(_is_numeric, given.flat)))
+        result = np.array(given, dtype=np.float64, order="C") if numeric else None
+    except (TypeError, ValueError, OverflowError):
+        result = None
+    if result is None:
+        raise ValueError(f"{name} is not an array of numbers but {shown(value)}, wanted shape {_shape(shape)}")
     fits = result.ndim == len(shape) and all(isinstance(n, str) or n == m for n, m in zip(shape, result.shape, strict=True))
     if not fits:
         raise ValueError(f"{name} has shape {result.shape}, wanted {_shape(shape)}")
@@ -68,6 +89,64 @@ def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArr
         index = first_index(bad)
         raise ValueError(f"{name}[{_index(index)}] is {result[index]}, wanted a finite number")
     return result
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False; ValueError otherwise."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} is {shown(value)}, wanted True or False")
+    return bool(value)
+
+
+def instance(name: str, value: Any, kind: type) -> None:
+    """ValueError unless `value` is an object of a class."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} is a {type(value).__name__}, wanted a {kind.__name__}")
+
+
+def having(name: str, value: Any, wanted: str, *attributes: str) -> None:
+    """ValueError unless `value` has these attributes; `wanted` says what such an object is. A class is none of its objects."""
+    if isinstance(value, type) or not all(hasattr(value, attribute) for attribute in attributes):
+        raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
+
+
+def velocity_model(name: str, value: Any) -> None:
+    """ValueError unless `value` is an `Attention` or another object with a velocity."""
+    having(name, value, "an Attention or another object with velocity(points, measure, t)", "velocity")
+
+
+def function(name: str, value: Any, wanted: str) -> None:
+    """ValueError unless `value` can be called; `wanted` says with what. A class is no function."""
+    if isinstance(value, type) or not callable(value):
+        raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
+
+
+def sequence(name: str, value: Any, wanted: str) -> list[Any]:
+    """The entries of an iterable that is no string; ValueError otherwise."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
+        raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
+    return list(value)
+
+
+def file_path(name: str, value: Any) -> Path:
+    """Return `value` as a path; ValueError unless it is a string or a path that a file can have."""
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"{name} is {shown(value)}, wanted the name of a file or folder")
+    return Path(text)
+
+
+def indices(name: str, values: np.ndarray, shape: tuple[int, ...], count: int) -> None:
+    """ValueError unless an array of integers has this shape and every entry is in [0, count), naming the first that is not."""
+    if values.dtype.kind not in "iu" or values.shape != shape:
+        raise ValueError(f"{name} has shape {values.shape} and type {values.dtype}, wanted {_shape(shape)} integers")
+    bad = (values < 0) | (values >= count)
+    if bad.any():
+        index = first_index(bad)
+        raise ValueError(f"{name}[{_index(index)}] is {values[index]}, wanted a number in [0, {count - 1}]")
 
 
 def non_negative(name: str, values: FloatArray) -> None:
@@ -80,7 +159,8 @@ def non_negative(name: str, values: FloatArray) -> None:
 
 def unit_rows(name: str, points: FloatArray) -> None:
     """ValueError naming the first row that is farther than UNIT_TOLERANCE from the unit sphere."""
-    lengths = np.linalg.norm(points, axis=-1)
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(points, axis=-1)
     bad = np.abs(lengths - 1) > UNIT_TOLERANCE
     if bad.any():
         index = first_index(bad)
@@ -90,9 +170,9 @@ def unit_rows(name: str, points: FloatArray) -> None:
 def choice(name: str, value: Any, known: Iterable[str]) -> str:
     """Return `value` if it is one of the known words; ValueError listing them otherwise."""
     names = list(known)
-    if value not in names:
-        raise ValueError(f"{name} is {value!r}, wanted {' or '.join(map(repr, names))}")
-    return str(value)
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{name} is {shown(value)}, wanted {' or '.join(map(repr, names))}")
+    return value
 
 
 def known_keys(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -102,7 +182,15 @@ def known_keys(where: str, given: Mapping[str, Any], known: Iterable[str]) -> No
         if key not in names:
             near = get_close_matches(key, names, 1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ValueError(f"{where}: unknown key {key!r}{hint}; known: {', '.join(names)}")
+            raise ValueError(f"{where}: unknown key {shown(key)}{hint}; known: {', '.join(names)}")
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence quotes it: on one line, and cut where it is long."""
+    try:
+        return " ".join(_short.repr(value).split())
+    except Exception:  # whatever the repr of a foreign object raises
+        return f"of type {type(value).__name__}"
 
 
 def first_index(bad: np.ndarray) -> tuple[int, ...]:
@@ -117,3 +205,10 @@ def _index(index: tuple[int, ...]) -> str:
 def _shape(shape: tuple[int | str, ...]) -> str:
     inner = ", ".join(map(str, shape))
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def _is_numeric(value: Any) -> bool:
+    """Whether a scalar may be taken as a number: float("5"), float(True) and float(array([1.0])) would be guesses."""
+    if isinstance(value, (str, bool)) or getattr(value, "ndim", False) or not hasattr(value, "__float__"):
+        return False
+    return getattr(getattr(value, "dtype", None), "kind", "f") in NUMERIC

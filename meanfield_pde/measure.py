@@ -31,6 +31,9 @@ class Measure:
         n = len(checked)
         weights = np.full(n, 1 / max(n, 1)) if masses is None else inputs.array("masses", masses, (n,))
         inputs.non_negative("masses", weights)
+        with np.errstate(over="ignore"):
+            if not np.isfinite(weights.sum()):
+                raise ValueError(f"masses sum to {weights.sum()}, wanted a finite mass")
         self._set(checked, weights)
 
     @classmethod
@@ -82,3 +85,12 @@ class Measure:
 
     def __eq__(self, other: object) -> bool:
         return equal(self, other)
+
+
+def as_measure(name: str, value: ArrayLike | Measure) -> Measure:
+    """A measure as it is, or points (n, d) of equal masses 1/n. ValueError naming the argument if the points are none of a sphere."""
+    if isinstance(value, Measure):
+        return value
+    points = inputs.array(name, value, ("n", "d"))
+    inputs.unit_rows(name, points)
+    return Measure(points)

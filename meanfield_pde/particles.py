@@ -12,8 +12,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from meanfield_pde import inputs
 from meanfield_pde.attention.integrals import Method, resolve_method
-from meanfield_pde.measure import Measure
+from meanfield_pde.measure import Measure, as_measure
 from meanfield_pde.records import equal
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, normalise
@@ -34,6 +35,7 @@ class ParticleSystem:
     method: str | Method = "direct"
 
     def __post_init__(self) -> None:
+        inputs.velocity_model("attention", self.attention)
         resolve_method(self.method)
 
     kind = "tokens"
@@ -46,7 +48,7 @@ class ParticleSystem:
         return 1e-15 if self.method == "direct" else 1e-12
 
     def begin(self, start: ArrayLike | Measure) -> Measure:
-        measure = start if isinstance(start, Measure) else Measure(start)
+        measure = as_measure("start", start)
         d = getattr(self.attention, "dimension", None)
         if d not in (None, measure.dimension):
             raise ValueError(f"start lies in R^{measure.dimension}, wanted R^{d} like the attention's matrices")

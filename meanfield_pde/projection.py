@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
-from meanfield_pde.measure import Measure
+from meanfield_pde.measure import Measure, as_measure
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.quadrature import cell_integrals
@@ -24,6 +24,9 @@ def project(mesh: SphereMesh, law: Callable[[FloatArray], FloatArray], degree: i
     degree: of the quadrature rule on the parts of a cell, 2 to 30. Raises ValueError if the dimension does not fit, a cell's integral is
     negative, or the mass differs from 1 by more than 1e-6 and `normalise` is not set.
     """
+    inputs.instance("mesh", mesh, SphereMesh)
+    inputs.function("law", law, "a law or a function of points (m, d)")
+    normalise = inputs.flag("normalise", normalise)
     d = getattr(law, "dimension", mesh.dimension)
     if d != mesh.dimension:
         raise ValueError(f"law lives in R^{d}, wanted R^{mesh.dimension} like the mesh")
@@ -42,7 +45,8 @@ def bin_tokens(mesh: SphereMesh, tokens: ArrayLike | Measure) -> FloatArray:
 
     Raises ValueError if a token is off the sphere, the dimension does not fit or the mass is not 1.
     """
-    measure = tokens if isinstance(tokens, Measure) else Measure(tokens)
+    inputs.instance("mesh", mesh, SphereMesh)
+    measure = as_measure("tokens", tokens)
     if measure.dimension != mesh.dimension:
         raise ValueError(f"tokens lie in R^{measure.dimension}, wanted R^{mesh.dimension} like the mesh")
     if abs(measure.total - 1) > MASS_TOLERANCE:

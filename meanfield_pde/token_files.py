@@ -1,8 +1,12 @@
 """Tokens of one's own: a `.npy` or `.csv` file of n rows becomes a measure.
 
 Data in: n rows of d coordinates, optionally a last column of weights. Data out: `Measure` of mass 1.
+Source of `.npy`: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 """
 
+import math
+import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,47 +16,70 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.sphere import normalise as to_sphere
 
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
-def read_tokens(path: str | Path, weighted: bool = False, normalise: bool = False) -> Measure:
+
+def read_tokens(path: str | os.PathLike[str], weighted: bool = False, normalise: bool = False) -> Measure:
     """Tokens from a file with n rows: d coordinates, and with `weighted` a weight as last column (masses are weights over their sum).
 
     Rows must have length 1 (within 1e-8); `normalise` divides each by its length instead. A `.csv` may start with a header line.
     Raises FileNotFoundError, or ValueError naming the first bad row.
     """
-    file = Path(path)
+    file = inputs.file_path("path", path)
+    weighted, normalise = inputs.flag("weighted", weighted), inputs.flag("normalise", normalise)
     rows = inputs.array(str(file), _rows(file), ("n", "d"))
     least = 3 if weighted else 2
     if not len(rows) or rows.shape[1] < least:
         raise ValueError(f"{file} has shape {rows.shape}, wanted n >= 1 rows of at least {least} columns")
     points, weights = (rows[:, :-1], rows[:, -1]) if weighted else (rows, np.ones(len(rows)))
     if normalise:
-        empty = ~points.any(axis=1)
-        if empty.any():
-            raise ValueError(f"{file}: row {int(empty.argmax())} is zero, wanted a direction")
-        points = to_sphere(points)
+        largest = np.abs(points).max(axis=1)
+        if not largest.all():
+            raise ValueError(f"{file}: row {int(largest.argmin())} is zero, wanted a direction")
+        points = to_sphere(points / largest[:, None])
     else:
         inputs.unit_rows(str(file), points)
     inputs.non_negative(f"weights of {file}", weights)
-    if not weights.sum() > 0:
+    if not weights.any():
         raise ValueError(f"weights of {file} are all zero, wanted a positive sum")
-    return Measure(points, weights / weights.sum())
+    shares = weights / weights.max()
+    return Measure(points, shares / shares.sum())
 
 
-def _rows(file: Path) -> FloatArray:
+def _rows(file: Path) -> np.ndarray:
+    if file.suffix not in (".npy", ".csv"):
+        raise ValueError(f"{file} ends in {file.suffix!r}, wanted .npy or .csv")
     if not file.is_file():
         raise FileNotFoundError(f"no token file {file}, wanted a .npy or .csv file")
     try:
-        if file.suffix == ".npy":
-            return np.load(file, allow_pickle=False)
-        if file.suffix == ".csv":
-            return np.loadtxt(file, delimiter=",", ndmin=2, skiprows=_header_lines(file))
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
-    raise ValueError(f"{file} ends in {file.suffix!r}, wanted .npy or .csv")
+        return _stored(file) if file.suffix == ".npy" else _written(file)
+    except Exception as error:  # numpy reads a header as Python and a table as text, which fail in many ways
+        raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())[:120] or type(error).__name__}") from None
+
+
+def _stored(file: Path) -> np.ndarray:
+    """The array of a `.npy` file, whose size is compared with the header before anything is made of it."""
+    with file.open("rb") as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in HEADERS:
+            raise ValueError(f"it has version {version} of the format, wanted {' or '.join(map(str, HEADERS))}")
+        shape, by_columns, kind = HEADERS[version](stream)
+        if kind.kind not in inputs.NUMERIC or len(shape) != 2 or min(shape) < 0:
+            raise ValueError(f"it has shape {shape} and type {kind}, wanted (n, d) numbers")
+        size, wanted = os.fstat(stream.fileno()).st_size - stream.tell(), math.prod(shape) * kind.itemsize
+        if size != wanted:
+            raise ValueError(f"it has {size} bytes of values, wanted {wanted} for shape {shape} and type {kind}")
+        return np.frombuffer(stream.read(), dtype=kind).reshape(shape, order="F" if by_columns else "C")
+
+
+def _written(file: Path) -> FloatArray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty table is refused by its shape
+        return np.loadtxt(file, delimiter=",", ndmin=2, skiprows=_header_lines(file), encoding="utf-8")
 
 
 def _header_lines(file: Path) -> int:
-    with file.open() as lines:
+    with file.open(encoding="utf-8") as lines:
         first = next(lines, "").split(",")
     try:
         [float(entry) for entry in first]

@@ -13,11 +13,11 @@ PACKAGE = Path(mf.__file__).parent
 ROWS = (
     "sphere scaled records inputs bessel threads components",
     "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate",
-    "mesh.vtk_xml mesh.files",
+    "mesh.contents mesh.stl_obj mesh.vtk_xml mesh.files",
     "quadrature measure initial projection stratified token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux atoms",
-    "system density particles stepping ensembles progress solution solve results",
+    "system density particles stepping ensembles progress solution results solve",
     "exact diagnostics distances comparison stages",
     "export.vtk export.pictures export.films",
     "case",

@@ -296,7 +296,7 @@ def test_the_nearest_center_on_the_circle():
         (lambda: voronoi(2 * CUBE), r"points\[0\] has length 2, wanted a point of the unit sphere"),
         (lambda: voronoi(np.where(np.arange(8)[:, None] == 5, np.nan, CUBE)), r"points\[5, 0\] is nan, wanted a finite number"),
         (lambda: voronoi(np.zeros((4, 5))), r"points has shape \(4, 5\), wanted \(n, 3\)"),
-        (lambda: voronoi([]), r"points has shape \(0,\), wanted \(n, 3\)"),
+        (lambda: voronoi([]), r"points has shape \(0,\), wanted \(n, d\)"),
         (lambda: voronoi("cube"), "points is not an array of numbers"),
         (lambda: voronoi(CUBE, lloyd_steps=-1), "lloyd_steps is -1, wanted an integer at least 0"),
         (lambda: voronoi(np.zeros((0, 2))), "points has 0 rows"),

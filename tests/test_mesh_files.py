@@ -346,7 +346,7 @@ def test_files_that_are_none(tmp_path):
     for suffix in (".vtu", ".vtp", ".stl", ".obj"):
         for content in (b"", b"hello\n", bytes(range(256)) * 4):
             (tmp_path / f"bad{suffix}").write_bytes(content)
-            refused(tmp_path / f"bad{suffix}", "truncated or no VTK XML|VTK cannot read it|holds 0 points and no cells")
+            refused(tmp_path / f"bad{suffix}", "truncated or no (VTK XML|STL)|holds 0 points and no cells")
 
 
 def test_a_point_number_out_of_range(tmp_path):
@@ -365,41 +365,111 @@ def test_a_point_number_out_of_range(tmp_path):
     refused(path, r"largest deviation inf at points\[1\]")
 
 
-BROKEN = """
-import sys
-import numpy as np
-from pathlib import Path
-from meanfield_pde.mesh.files import read_mesh
-whole, path = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2])
-rng, head = np.random.default_rng(0), whole.find(b"<AppendedData")
-cut = [whole[:n] for n in np.linspace(0, len(whole) - 12, 60).astype(int)]
-changed = []
-for k in range(150):
-    content = bytearray(whole)
-    content[rng.integers(0, head) if k % 2 else rng.integers(head, len(whole))] = rng.integers(256)
-    changed.append(bytes(content))
-huge = [whole.replace(b'NumberOfPoints="3', b'NumberOfPoints="93333333333333')]
-huge += [whole.replace(b"_\\x01", b"_" + b"\\xff" * 6, 1)]
-for k, content in enumerate(cut + changed + huge):
-    path.write_bytes(content)
-    try:
-        read_mesh(path)
-        print("read" if k >= len(cut) and k < len(cut) + len(changed) else "BAD", k)
-    except ValueError as error:
-        assert "\\n" not in str(error) and str(error).startswith(str(path)), error
-        print("refused")
-"""
-
-
-def test_truncated_and_corrupt_files(tmp_path):
-    """In a process of its own, as VTK may abort: cut anywhere, one byte changed anywhere, sizes made huge. Nothing reaches stderr."""
+def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path):
+    """tests/test_fuzz.py has what else may happen to a file."""
     write_mesh(tmp_path / "whole.vtu", icosahedral(2))
-    command = [sys.executable, "-c", BROKEN, str(tmp_path / "whole.vtu"), str(tmp_path / "broken.vtu")]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (0, "")
-    lines = run.stdout.split("\n")[:-1]
-    assert len(lines) == 212 and not any(line.startswith("BAD") for line in lines)
-    assert sum(line == "refused" for line in lines) > 190, "a changed byte that is read is in a range, a name or a gap"
+    whole = (tmp_path / "whole.vtu").read_bytes()
+    for length in np.linspace(0, len(whole) - 2, 60).astype(int):
+        (tmp_path / "cut.vtu").write_bytes(whole[:length])
+        refused(tmp_path / "cut.vtu", "truncated or no VTK XML file")
+
+
+def piece(points, cells, area=""):
+    """Text of a piece of polygons, with what else its cells are said to have."""
+    numbers = " ".join(f"{number:.17g}" for number in np.ravel(points))
+    corners, ends = " ".join(str(k) for cell in cells for k in cell), " ".join(map(str, np.cumsum([len(cell) for cell in cells])))
+    return (
+        f'<Piece NumberOfPoints="{len(points)}" NumberOfCells="{len(cells)}"><Points><DataArray type="Float64" NumberOfComponents="3">'
+        f'{numbers}</DataArray></Points><Cells><DataArray type="Int32" Name="connectivity">{corners}</DataArray><DataArray type="Int32" '
+        f'Name="offsets">{ends}</DataArray><DataArray type="UInt8" Name="types">{" ".join(["7"] * len(cells))}</DataArray></Cells>{area}'
+        "</Piece>"
+    )
+
+
+def in_pieces(path, *pieces):
+    path.write_text(f'<VTKFile type="UnstructuredGrid"><UnstructuredGrid>{"".join(pieces)}</UnstructuredGrid></VTKFile>')
+    return path
+
+
+def test_pieces_are_put_together(tmp_path):
+    """Each piece counts its own points, so that those between them are doubled; a piece knows no points of another."""
+    points, cells = triangles(1)
+    path = in_pieces(tmp_path / "two.vtu", piece(points, cells[:30]), piece(points, cells[30:]))
+    assert_same_geometry(read_mesh(path), icosahedral(1, cells="triangles"))
+    areas = icosahedral(1, cells="triangles").areas
+
+    def with_areas(rows):
+        numbers = " ".join(f"{area:.17g}" for area in areas[rows])
+        return piece(points, cells[rows], f'<CellData><DataArray type="Float64" Name="cell_area">{numbers}</DataArray></CellData>')
+
+    first, rest = slice(0, 30), slice(30, None)
+    assert read_mesh(in_pieces(path, with_areas(first), with_areas(rest))).n_cells == 80
+    refused(in_pieces(path, with_areas(first), piece(points, cells[rest])), "'cell_area' is in 1 of 2 pieces, wanted it in all or none")
+    refused(in_pieces(path, piece(points, cells[first]), piece(points[:20], cells[rest])), r"piece 1, cell \d+ refers to point \d+, wanted")
+
+
+def test_a_file_is_not_believed_before_it_is_read(tmp_path):
+    """Counts far beyond the file, entities that stand for many, and elements in elements: refused, at no cost."""
+    path = tmp_path / "claims.vtu"
+    whole = piece(*triangles(0))
+    for old, new, sentence in (
+        ('NumberOfPoints="12"', 'NumberOfPoints="999999999999999"', "has 36 values, wanted 2999999999999997"),
+        ('NumberOfPoints="12"', f'NumberOfPoints="{"9" * 5000}"', "NumberOfPoints '9999.*9999', wanted a whole number"),
+        ('NumberOfCells="20"', 'NumberOfCells="-1"', "NumberOfCells '-1', wanted a whole number"),
+        ('NumberOfComponents="3"', 'NumberOfComponents="2"', "its points have 2 coordinates, wanted 3"),
+        ('type="Int32"', 'type="Float32"', "DataArray has type 'Float32', wanted Int8 or"),
+        ("<Cells>", f"<Cells>{'<a>' * 50_000}{'</a>' * 50_000}", "not closed|no array"),
+    ):
+        in_pieces(path, whole.replace(old, new, 1))
+        if "a>" in new:
+            assert read_mesh(path).n_cells == 20
+        else:
+            refused(path, sentence)
+    path.write_text('<!DOCTYPE x [<!ENTITY a "&b;&b;">]>' + path.read_text())
+    refused(path, "declares a document type")
+
+
+def test_obj_as_others_write_it(tmp_path):
+    """Comments, texture and normal numbers, a line that goes on, numbers from the end."""
+    points, cells = triangles(0)
+    lines = [f"v {x:.17g} {y:.17g} {z:.17g} # a corner" for x, y, z in points]
+    lines += ["vn 0 0 1", "vt 0 0", "o sphere", "usemtl none", "p 1", "l 1 2"]
+    lines += [f"f {a + 1}/1/1 {b + 1}//1 \\\n {c - 12}" for a, b, c in cells]
+    path = tmp_path / "sphere.obj"
+    path.write_text("\n".join(lines))
+    mesh = read_mesh(path)
+    told(mesh, "dropped 2 cells that are points or lines")
+    assert np.abs(mesh.areas - icosahedral(0, cells="triangles").areas).max() <= 1e-15
+    for line, sentence in (
+        ("f 1 2 x", "line 59 is 'f 1 2 x', wanted"),
+        ("f 0 1 2", "line 59"),
+        ("f -13 1 2", "line 59"),
+        ("v 1 2", "line 59"),
+    ):
+        path.write_text("\n".join([*lines, line]))
+        refused(path, sentence)
+    path.write_text("\n".join([*lines, "f 1 2 13"]))
+    refused(path, r"cell 22 refers to point 12, wanted a number in \[0, 11\]")
+
+
+def test_stl_as_others_write_it(tmp_path):
+    """Binary files whose header says solid, text whose name is a word of the format; text cut short."""
+    mesh = icosahedral(1, cells="triangles")
+    corners = mesh.vertices[mesh.cell_vertices.reshape(-1, 3)]
+    facets = np.zeros(80, dtype=np.dtype([("numbers", "<f4", (4, 3)), ("attributes", "<u2")]))
+    facets["numbers"][:, 1:] = corners
+    path = tmp_path / "sphere.stl"
+    path.write_bytes(b"solid facet vertex".ljust(80) + np.uint32(80).tobytes() + facets.tobytes())
+    assert read_mesh(path).n_cells == 80
+    text = ["solid my facet vertex"]
+    for triangle in corners.tolist():
+        text += ["facet normal 0 0 1", "outer loop", *(f"vertex {x!r} {y!r} {z!r}" for x, y, z in triangle), "endloop", "endfacet"]
+    path.write_text("\n".join([*text, "endsolid my facet vertex\n"]))
+    assert_same_geometry(read_mesh(path), mesh)
+    path.write_text("\n".join(text))
+    refused(path, "truncated or no STL")
+    path.write_text("\n".join([*text[:-3], *text[-2:], "endsolid"]))
+    refused(path, "has 239 vertices in 80 facets, wanted three in each")
 
 
 # -- the format

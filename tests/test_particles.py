@@ -173,9 +173,9 @@ def test_energy_of_tokens_rises_and_is_the_one_of_diagnostics():
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ([[1, 0, 0], [np.nan, 0, 1]], r"points\[1, 0\] is nan, wanted a finite number"),
-        ([[1, 0, 0], [0, 2, 0]], r"points\[1\] has length 2, wanted a point of the unit sphere"),
-        ([1, 0, 0], r"points has shape \(3,\), wanted \(n, d\)"),
+        ([[1, 0, 0], [np.nan, 0, 1]], r"start\[1, 0\] is nan, wanted a finite number"),
+        ([[1, 0, 0], [0, 2, 0]], r"start\[1\] has length 2, wanted a point of the unit sphere"),
+        ([1, 0, 0], r"start has shape \(3,\), wanted \(n, d\)"),
         ([[1, 0], [0, 1]], r"start lies in R\^2, wanted R\^3"),
         (mf.Measure([[1, 0, 0], [0, 1, 0]], [0, 0]), r"start has mass 0, wanted 1"),
         (mf.Measure([[1, 0, 0], [0, 1, 0]], [1, 1]), r"start has mass 2, wanted 1"),

@@ -6,8 +6,10 @@ from meanfield_pde import inputs
 from meanfield_pde.mesh.polygons import arc_mesh
 from meanfield_pde.mesh.record import SphereMesh
 
+MOST_CELLS = 10_000_000
+
 
 def circle(n: int) -> SphereMesh:
-    """Mesh of S^1 with n >= 3 equal cells."""
-    n = inputs.integer("n", n, low=3)
+    """Mesh of S^1 with n equal cells, 3 to 10 000 000."""
+    n = inputs.integer("n", n, low=3, most=MOST_CELLS)
     return arc_mesh(f"circle({n})", 2 * np.pi * (np.arange(n) - 0.5) / n)

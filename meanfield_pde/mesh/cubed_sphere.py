@@ -7,10 +7,12 @@ from meanfield_pde.mesh.polygons import polygon_mesh
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.sphere import normalise
 
+MOST_TO_A_SIDE = 1000
+
 
 def cubed_sphere(n: int) -> SphereMesh:
-    """Mesh of S^2 with 6 n^2 cells, n >= 2 to a side of the cube; centers are the centroids."""
-    n = inputs.integer("n", n, low=2)
+    """Mesh of S^2 with 6 n^2 cells, n to a side of the cube, 2 to 1000; centers are the centroids."""
+    n = inputs.integer("n", n, low=2, most=MOST_TO_A_SIDE)
     i, j = (index.ravel() for index in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
     square = np.stack([np.stack([i + a, j + b], axis=1) for a, b in ((0, 0), (1, 0), (1, 1), (0, 1))], axis=1)
     quads = []

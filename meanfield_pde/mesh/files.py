@@ -3,12 +3,13 @@
 Data in: a file of triangles, quadrilaterals or polygons on S^2, or of lines on S^1 (plane z = 0), in any format of READERS.
 Data out: SphereMesh; `.vtu` files (appended, zlib, UInt64 headers, Int64 cells) with the cell arrays "center" and "cell_area" and the
 field array "name". What is safe to mend is mended and told in `SphereMesh.repairs`; the rest is refused with ids, which count the
-polygons (or the lines) of the file from 0. pyvista and vtk are imported when called.
+polygons (or the lines) of the file from 0. Files are read without VTK, which ends the process on some broken ones; pyvista and vtk are
+imported when a file is written.
 Source of the format: https://docs.vtk.org/en/latest/vtk_file_formats/index.html.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,24 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meanfield_pde import inputs
+from meanfield_pde.mesh.contents import LINE, POLY_LINE, POLYGON, QUAD, TRIANGLE, VERTICES, Contents, refuse_strange_corners
 from meanfield_pde.mesh.polygons import arc_mesh, merged, polygon_areas, polygon_centroids, polygon_edges, polygon_mesh, without_repeats
 from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.mesh.stl_obj import read_obj, read_stl
 from meanfield_pde.mesh.voronoi import circumcenters
-from meanfield_pde.mesh.vtk_xml import refuse_corrupt
+from meanfield_pde.mesh.vtk_xml import read_vtk_xml, vtk_messages
 from meanfield_pde.sphere import FloatArray, IntArray, normalise, triangle_area
 
 if TYPE_CHECKING:
     import pyvista
 
-READERS = {
-    ".vtu": ("vtkmodules.vtkIOXML", "vtkXMLUnstructuredGridReader"),
-    ".vtp": ("vtkmodules.vtkIOXML", "vtkXMLPolyDataReader"),
-    ".stl": ("vtkmodules.vtkIOGeometry", "vtkSTLReader"),
-    ".obj": ("vtkmodules.vtkIOGeometry", "vtkOBJReader"),
-}
-"""Not .vtk and .ply: VTK's readers of these end the process on truncated files."""
-VERTICES, LINE, TRIANGLE, POLYGON, QUAD = (1, 2), 3, 5, 7, 9
-"""VTK's numbers of cell types."""
+READERS: dict[str, Callable[[bytes], Contents]] = {".vtu": read_vtk_xml, ".vtp": read_vtk_xml, ".stl": read_stl, ".obj": read_obj}
+SURFACE = (TRIANGLE, POLYGON, QUAD)
 PROJECTED = 1e-5
 """Points no farther than this from the unit sphere (float32 files are 1e-7 off) are moved onto it; others are refused."""
 ROUNDING = 1e-13
@@ -58,9 +54,9 @@ def read_mesh(path: str | os.PathLike[str]) -> SphereMesh:
     points off the sphere, a surface that is open, folded or covers the sphere twice, cells without area, given twice or not
     star-shaped, a center outside its cell, an array "cell_area" that is not the cells' area.
     """
-    path = Path(path)
+    path = inputs.file_path("path", path)
     try:
-        file = _contents(path)
+        file = _cells(path)
         return _circle(path.name, file) if file.types[0] == LINE else _sphere(path.name, file)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
@@ -73,7 +69,8 @@ def write_mesh(path: str | os.PathLike[str], mesh: SphereMesh) -> None:
     """
     from vtkmodules.vtkCommonCore import vtkStringArray
 
-    path = Path(path)
+    inputs.instance("mesh", mesh, SphereMesh)
+    path = inputs.file_path("path", path)
     if path.suffix != ".vtu":
         raise ValueError(f"path is {str(path)!r}, wanted a name that ends in .vtu")
     data = grid(mesh)
@@ -118,10 +115,15 @@ def write_xml(path: str | os.PathLike[str], data: "pyvista.DataSet", writer: Any
         writer.SetCompressorTypeToZLib()
         writer.SetHeaderTypeToUInt64()
         writer.SetIdTypeToInt64()
-        with _vtk_messages() as messages:
+        with vtk_messages() as messages:
             written = writer.Write()
         if not written or messages:
             raise OSError(f"{path}: cannot be written, VTK says {_first(messages)}")
+
+
+def _first(messages: list[str]) -> str:
+    """The text of the first message, without VTK's address of the object."""
+    return messages[0].split("): ", 1)[-1] if messages else "nothing"
 
 
 @contextmanager
@@ -136,7 +138,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class _Contents:
+class _Cells:
     """Cells of one kind as a file gives them, and what was dropped to get them."""
 
     points: FloatArray
@@ -150,136 +152,60 @@ class _Contents:
     repairs: tuple[str, ...] = ()
 
 
-def _contents(path: Path) -> _Contents:
-    data = _vtk_data(path)
-    types, offsets, cell_vertices = _cells(data)
-    points = data.GetPoints()
-    points = np.zeros((0, 3)) if points is None else _numpy(points.GetData(), np.float64).reshape(-1, 3)
-    if not len(types):
-        raise ValueError(f"it holds {len(points)} points and no cells, wanted polygons or lines")
-    if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(cell_vertices) or len(offsets) != len(types) + 1:
-        raise ValueError("its cell offsets do not fit its cells, wanted offsets that rise from 0 to the length of the connectivity")
-    outside = (cell_vertices < 0) | (cell_vertices >= len(points))
-    if outside.any():
-        (at,) = inputs.first_index(outside)
-        cell = int(np.searchsorted(offsets, at, side="right")) - 1
-        raise ValueError(f"cell {cell} refers to point {cell_vertices[at]}, wanted a number in [0, {len(points) - 1}]")
-    wanted = (TRIANGLE, POLYGON, QUAD) if np.isin(types, (TRIANGLE, POLYGON, QUAD)).any() else (LINE,)
-    kept = np.isin(types, wanted)
-    lower = np.isin(types, VERTICES if LINE in wanted else (*VERTICES, LINE, 4))
+def _cells(path: Path) -> _Cells:
+    """The cells of the highest dimension in a file, and what of it belongs to them."""
+    file = _contents(path)
+    if not len(file.types):
+        raise ValueError(f"it holds {len(file.points)} points and no cells, wanted polygons or lines")
+    refuse_strange_corners(file)
+    wanted = SURFACE if np.isin(file.types, SURFACE).any() else (LINE,)
+    kept = np.isin(file.types, wanted)
+    lower = np.isin(file.types, VERTICES if LINE in wanted else (*VERTICES, LINE, POLY_LINE))
     strange = ~(kept | lower)
     if strange.any() or not kept.any():
         (cell,) = inputs.first_index(strange if strange.any() else ~kept)
         raise ValueError(
-            f"cell {cell} has VTK cell type {types[cell]}, wanted triangles (5), polygons (7) and quadrilaterals (9), or lines (3)"
+            f"cell {cell} has VTK cell type {file.types[cell]}, wanted triangles (5), polygons (7) and quadrilaterals (9), or lines (3)"
         )
-    sizes = np.diff(offsets)
-    cell_vertices = cell_vertices[np.repeat(kept, sizes)]
+    sizes = np.diff(file.offsets)
+    cell_vertices = file.cell_vertices[np.repeat(kept, sizes)]
     sizes = sizes[kept]
     least = 2 if LINE in wanted else 3
     if (sizes < least).any():
         (cell,) = inputs.first_index(sizes < least)
         raise ValueError(f"cell {cell} has {sizes[cell]} corners, wanted at least {least}")
     dropped = int((~kept).sum())
-    arrays = data.GetCellData()
-    name = data.GetFieldData().GetAbstractArray("name")
-    contents = _Contents(
-        points=points,
-        point_ids=np.arange(len(points)),
-        types=types[kept],
+    arrays = {name: _finite(name, values[kept]) for name, values in file.arrays.items()}
+    cells = _Cells(
+        points=file.points,
+        point_ids=np.arange(len(file.points)),
+        types=file.types[kept],
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
         cell_vertices=cell_vertices,
-        centers=_cell_array(arrays, "center", 3, kept),
-        areas=_cell_array(arrays, "cell_area", 1, kept),
-        name=name.GetValue(0) if name is not None and name.IsA("vtkStringArray") and name.GetNumberOfValues() == 1 else None,
+        centers=arrays.get("center"),
+        areas=arrays.get("cell_area"),
+        name=file.name,
         repairs=(f"dropped {dropped} cells that are points or lines",) if dropped else (),
     )
-    return _without_doubled_points(_on_the_sphere(_without_unused_points(contents)))
+    return _without_doubled_points(_on_the_sphere(_without_unused_points(cells)))
 
 
-def _vtk_data(path: Path) -> Any:
-    """What VTK reads; ValueError for all that it would print."""
-    from importlib import import_module
-
+def _contents(path: Path) -> Contents:
+    """What a reader finds in a file."""
     if path.suffix.lower() not in READERS:
         raise ValueError(f"the name ends in {path.suffix!r}, wanted {', '.join(READERS)} (pyvista.read and save convert others)")
     if not path.is_file():
         if path.exists():
             raise ValueError("it is not a file, wanted a mesh file")
         raise FileNotFoundError(f"{path}: there is no such file, wanted a mesh file")
-    if path.suffix.lower() in (".vtu", ".vtp"):
-        refuse_corrupt(path.read_bytes())
-    module, reader_name = READERS[path.suffix.lower()]
-    with _vtk_messages() as messages:
-        reader = getattr(import_module(module), reader_name)()
-        reader.SetFileName(str(path))
-        reader.Update()
-        data = reader.GetOutput()
-    if messages:
-        raise ValueError(f"VTK cannot read it: {_first(messages)}")
-    return data
+    return READERS[path.suffix.lower()](path.read_bytes())
 
 
-@contextmanager
-def _vtk_messages() -> Iterator[list[str]]:
-    """VTK prints its errors: here they become entries of the list that is handed out, filled at the end."""
-    from vtkmodules.vtkCommonCore import vtkLogger, vtkOutputWindow, vtkStringOutputWindow
-
-    messages: list[str] = []
-    window, previous, verbosity = vtkStringOutputWindow(), vtkOutputWindow.GetInstance(), vtkLogger.GetCurrentVerbosityCutoff()
-    vtkOutputWindow.SetInstance(window)
-    vtkLogger.SetStderrVerbosity(vtkLogger.VERBOSITY_OFF)
-    try:
-        yield messages
-    finally:
-        vtkLogger.SetStderrVerbosity(verbosity)
-        vtkOutputWindow.SetInstance(previous)
-        messages += [line for line in window.GetOutput().splitlines() if line.strip() and not line.startswith(("ERROR: In", "Warning: In"))]
+def _finite(name: str, values: FloatArray) -> FloatArray:
+    return inputs.array(name, values, ("n_cells",) if values.ndim == 1 else ("n_cells", values.shape[1]))
 
 
-def _first(messages: list[str]) -> str:
-    """The text of the first message, without VTK's address of the object."""
-    return messages[0].split("): ", 1)[-1] if messages else "nothing"
-
-
-def _cells(data: Any) -> tuple[IntArray, IntArray, IntArray]:
-    """VTK cell types (n,), offsets (n + 1,), corners; a surface has its vertices, lines, polygons and strips in this order."""
-    import pyvista
-
-    def parts(cells: Any) -> tuple[IntArray, IntArray]:
-        if cells is None or not cells.GetNumberOfCells():
-            return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        return _numpy(cells.GetOffsetsArray(), np.int64), _numpy(cells.GetConnectivityArray(), np.int64)
-
-    if data.IsA("vtkUnstructuredGrid"):
-        if not data.GetNumberOfCells():
-            return np.zeros(0, dtype=np.int64), *parts(None)
-        return pyvista.wrap(data).celltypes.astype(np.int64), *parts(data.GetCells())
-    kinds = [parts(cells) for cells in (data.GetVerts(), data.GetLines(), data.GetPolys(), data.GetStrips())]
-    sizes = [np.diff(offsets) for offsets, _ in kinds]
-    types = [np.full(len(size), kind) for size, kind in zip(sizes, (1, LINE, POLYGON, 6), strict=True)]
-    types[1][sizes[1] != 2] = 4
-    return np.concatenate(types), np.concatenate([[0], np.cumsum(np.concatenate(sizes))]), np.concatenate([corners for _, corners in kinds])
-
-
-def _cell_array(arrays: Any, name: str, columns: int, kept: np.ndarray) -> FloatArray | None:
-    stored = arrays.GetArray(name)
-    if stored is None:
-        return None
-    values = _numpy(stored, np.float64)
-    shape = (len(kept),) if columns == 1 else (len(kept), columns)
-    if values.shape != shape:
-        raise ValueError(f"cell array {name!r} has shape {values.shape}, wanted {shape}")
-    return inputs.array(name, values[kept], ("n_cells",) if columns == 1 else ("n_cells", columns))
-
-
-def _numpy(stored: Any, kind: Any) -> np.ndarray:
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    return np.array(vtk_to_numpy(stored), dtype=kind)  # type: ignore[no-untyped-call]
-
-
-def _without_unused_points(file: _Contents) -> _Contents:
+def _without_unused_points(file: _Cells) -> _Cells:
     used, cell_vertices = np.unique(file.cell_vertices, return_inverse=True)
     count = len(file.points) - len(used)
     told = (f"dropped {count} points that belong to no cell",) if count else ()
@@ -288,7 +214,7 @@ def _without_unused_points(file: _Contents) -> _Contents:
     )
 
 
-def _on_the_sphere(file: _Contents) -> _Contents:
+def _on_the_sphere(file: _Cells) -> _Cells:
     """Points, and centers where the file has them, with d columns and unit length."""
     d = 2 if file.types[0] == LINE else 3
     points, told = _projected("points", file.points, d, file.point_ids)
@@ -319,7 +245,7 @@ def _projected(name: str, points: FloatArray, d: int, ids: IntArray) -> tuple[Fl
     return points, (told,) if moved.any() else ()
 
 
-def _without_doubled_points(file: _Contents) -> _Contents:
+def _without_doubled_points(file: _Cells) -> _Cells:
     start, end = polygon_edges(file.offsets, file.cell_vertices)
     edges = np.linalg.norm(file.points[end] - file.points[start], axis=1)
     if not (edges > SAME_POINT).any():
@@ -345,7 +271,7 @@ def _without_doubled_points(file: _Contents) -> _Contents:
     )
 
 
-def _sphere(file_name: str, file: _Contents) -> SphereMesh:
+def _sphere(file_name: str, file: _Cells) -> SphereMesh:
     _refuse_same_cells(file.offsets, file.cell_vertices)
     cell_vertices, turned = _counter_clockwise(file.points, file.offsets, file.cell_vertices)
     told = (f"turned {turned} of {len(file.types)} cells to run counter-clockwise seen from outside",) if turned else ()
@@ -401,13 +327,13 @@ def _counter_clockwise(points: FloatArray, offsets: IntArray, cell_vertices: Int
     return cell_vertices[np.where(np.repeat(areas < 0, sizes), mirrored, at)], int((areas < 0).sum())
 
 
-def _least_fan(inner: FloatArray, file: _Contents, start: IntArray, end: IntArray) -> FloatArray:
+def _least_fan(inner: FloatArray, file: _Cells, start: IntArray, end: IntArray) -> FloatArray:
     """Least signed area (n_cells,) of the triangles between one inner point (n_cells, 3) and the edges: positive if it sees all of them."""
     apex = np.repeat(inner, np.diff(file.offsets), axis=0)
     return np.minimum.reduceat(triangle_area(apex, file.points[start], file.points[end]), file.offsets[:-1])
 
 
-def _circle(file_name: str, file: _Contents) -> SphereMesh:
+def _circle(file_name: str, file: _Cells) -> SphereMesh:
     """Lines as arcs: the points, sorted by angle from the first, cut the circle into gaps, and every gap wants one line."""
     n = len(file.points)
     if len(file.types) != n:

@@ -50,17 +50,21 @@ class SphereMesh:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                object.__setattr__(self, field.name, frozen(value))
+            if field.name not in ("name", "repairs"):
+                inputs.instance(field.name, getattr(self, field.name), np.ndarray)
+                object.__setattr__(self, field.name, frozen(getattr(self, field.name)))
         self._check_cells()
+        self._check_numbers()
         self._check_faces()
 
     def _check_cells(self) -> None:
-        d = self.dimension
-        if d not in (2, 3):
-            raise ValueError(f"vertices have {d} coordinates, wanted 2 (circle) or 3 (sphere)")
-        n = len(self.areas)
+        if self.vertices.ndim != 2 or self.dimension not in (2, 3):
+            raise ValueError(f"vertices has shape {self.vertices.shape}, wanted (n_vertices, 2) (circle) or (n_vertices, 3) (sphere)")
+        if self.areas.ndim != 1 or self.face_cells.ndim != 2:
+            raise ValueError(
+                f"areas and face_cells have shapes {self.areas.shape} and {self.face_cells.shape}, wanted (n_cells,) and (n_faces, 2)"
+            )
+        d, n = self.dimension, len(self.areas)
         for name, shape in (("vertices", ("n_vertices", d)), ("centers", (n, d)), ("centroids", (n, d))):
             inputs.unit_rows(name, inputs.array(name, getattr(self, name), shape))
         areas = inputs.array("areas", self.areas, (n,))
@@ -70,6 +74,15 @@ class SphereMesh:
         total, sphere = areas.sum(), surface_area(d)
         if abs(total - sphere) > AREA_TOLERANCE * sphere:
             raise ValueError(f"areas sum to {total:.15g}, wanted the area {sphere:.15g} of the sphere: a closed mesh covers it once")
+
+    def _check_numbers(self) -> None:
+        corners, offsets = self.cell_vertices.size, self.cell_offsets
+        inputs.indices("cell_offsets", offsets, (self.n_cells + 1,), corners + 1)
+        if offsets[0] != 0 or offsets[-1] != corners or (np.diff(offsets) < 2).any():
+            raise ValueError(f"cell_offsets run from {offsets[0]} to {offsets[-1]}, wanted 0 to {corners} in steps of at least 2")
+        inputs.indices("cell_vertices", self.cell_vertices, (corners,), len(self.vertices))
+        inputs.indices("face_cells", self.face_cells, (self.n_faces, 2), self.n_cells)
+        inputs.indices("face_vertices", self.face_vertices, (self.n_faces, self.dimension - 1), len(self.vertices))
 
     def _check_faces(self) -> None:
         d, faces = self.dimension, len(self.face_cells)

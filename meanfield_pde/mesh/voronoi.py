@@ -14,6 +14,7 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.sphere import FloatArray, IntArray, dot, normalise
 
 SAME_POINT = 1e-10
+MOST_LLOYD_STEPS = 100_000
 
 
 def voronoi(points: ArrayLike, lloyd_steps: int = 0) -> SphereMesh:
@@ -21,12 +22,13 @@ def voronoi(points: ArrayLike, lloyd_steps: int = 0) -> SphereMesh:
 
     Raises ValueError if points are off the sphere, coincide (ids are named) or all lie in one plane.
     """
-    shape = np.shape(points)
-    d = shape[1] if len(shape) == 2 and shape[1] in (2, 3) else 3
-    generators = inputs.array("points", points, ("n", d))
+    generators = inputs.array("points", points, ("n", "d"))
+    d = generators.shape[1]
+    if d not in (2, 3):
+        raise ValueError(f"points has shape {generators.shape}, wanted (n, 3) or (n, 2)")
     inputs.unit_rows("points", generators)
     generators = normalise(generators)
-    lloyd_steps = inputs.integer("lloyd_steps", lloyd_steps, low=0)
+    lloyd_steps = inputs.integer("lloyd_steps", lloyd_steps, low=0, most=MOST_LLOYD_STEPS)
     _refuse_coincident(generators)
     if d == 2:
         return _voronoi_circle(generators, lloyd_steps)
