@@ -1,11 +1,15 @@
-"""Records are frozen dataclasses of read-only arrays; two are equal if all their fields are, to the last bit."""
+"""Records are frozen dataclasses of read-only arrays; two are equal if all their fields are, to the last bit.
+
+Arrays that may be too large for memory are `Rows`, which are read when they are asked for.
+"""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 T = TypeVar("T")
@@ -25,11 +29,79 @@ def is_frozen(array: NDArray) -> bool:
     return not array.flags.writeable and array.base is None
 
 
+class Rows(NDArrayOperatorsMixin):
+    """A read-only float64 array (n, ...), at least two-dimensional, whose rows are read when they are asked for.
+
+    shape: of the array. read: returns rows first to last - 1, at least one, when called with (first, last). An index, a slice or a list of
+    indices reads those rows alone; numpy's functions, arithmetic and what else an array can do read all of them. Nothing is kept.
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, shape: tuple[int, ...], read: Callable[[int, int], NDArray]) -> None:
+        self.shape, self.ndim, self._read = shape, len(shape), read
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of shape {self.shape}>"
+
+    def __getitem__(self, index: Any) -> Any:
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if isinstance(first, slice):
+            result = self._each(range(len(self))[first], tuple(rest))
+        elif isinstance(first, (int, np.integer, list, np.ndarray)) and np.ndim(first) < 2 and not isinstance(first, bool):
+            chosen = np.arange(len(self))[first]
+            result = self._block(chosen.ravel().tolist())[(np.arange(chosen.size).reshape(chosen.shape)[()], *rest)]
+        else:
+            result = np.asarray(self)[index]
+        if isinstance(result, np.ndarray):
+            result.setflags(write=False)
+        return result
+
+    def _each(self, chosen: range, rest: tuple[Any, ...]) -> NDArray:
+        """A part of each of some rows; numpy puts the axes elsewhere if there is a new one among the indices."""
+        if not rest or not chosen or any(part is None for part in rest):
+            return self._block(chosen)[(slice(None), *rest)]
+        return np.stack([self._read(k, k + 1)[0][rest] for k in chosen])
+
+    def _block(self, chosen: Sequence[int]) -> NDArray:
+        if isinstance(chosen, range) and chosen and chosen.step == 1:
+            return self._read(chosen.start, chosen.stop)
+        block = np.empty((len(chosen), *self.shape[1:]))
+        for row, k in zip(block, chosen, strict=True):
+            row[:] = self._read(k, k + 1)[0]
+        return block
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        if copy is False:
+            raise ValueError("copy is False, wanted None or True: rows are read into a new array")
+        result = self._block(range(len(self))).astype(dtype or self.dtype, copy=False)
+        result.setflags(write=copy is True)
+        return result
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *arguments: Any, **options: Any) -> Any:
+        if "out" in options:
+            return NotImplemented
+        return getattr(ufunc, method)(*(np.asarray(one) if isinstance(one, Rows) else one for one in arguments), **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+        return getattr(np.asarray(self), name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.array, (np.asarray(self),)
+
+
 def equal(a: Any, b: Any) -> bool:
-    """Whether two records, arrays or plain values have the same type and the same contents; NaN equals NaN.
+    """Whether two records, arrays or plain values have the same type and the same contents; NaN equals NaN, and rows the array they make.
 
     Fields that a record computes for itself (init=False) do not count.
     """
+    if isinstance(a, Rows) or isinstance(b, Rows):
+        return np.shape(a) == np.shape(b) and all(equal(one, other) for one, other in zip(a, b, strict=True))
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):

@@ -30,7 +30,8 @@ class Solution:
     """A run at its output times.
 
     system: the `MeanFieldPDE` or `ParticleSystem`. times: (n_t,). masses: (n_t, n_cells) for a density, (n_t, n) for tokens.
-    positions: (n_t, n, d), None for a density, whose masses sit at the mesh's centers. atom_states: a density's atoms, n_t measures.
+    positions: (n_t, n, d), None for a density, whose masses sit at the mesh's centers. Masses and positions of a loaded run are
+    `records.Rows`, arrays whose outputs are read from the file when they are asked for. atom_states: a density's atoms, n_t measures.
     history: record array with one row per accepted step, fields t, dt, mass, energy (inf beyond double precision), log_energy, minimum
     (smallest mass of a cell or token), atoms (their number; of tokens for tokens), clusters (the atoms within .1 radians of one another
     counted once; 0 for tokens) and diffuse (mass on cells), all at the end of the step. events: record array with one row for each time

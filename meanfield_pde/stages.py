@@ -136,6 +136,11 @@ def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
     return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
 
 
+def settled_clusters(measure: Measure, angle: float) -> int:
+    """The number of clusters with more than `SETTLED` of the mass, 0 while more than that is farther than the angle from their centres."""
+    return len(_heavy_clusters(measure, angle))
+
+
 def _heavy_clusters(measure: Measure, angle: float) -> list[float]:
     """Masses of the clusters that hold more than `SETTLED` each; none if more than that is farther than the angle from their centres."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]

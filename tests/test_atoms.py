@@ -263,8 +263,8 @@ def test_a_run_tells_its_atoms(limit):
 
 
 def test_a_run_with_atoms_survives_its_file(limit, tmp_path):
-    mf.save(tmp_path / "run.npz", limit)
-    loaded = mf.load(tmp_path / "run.npz")
+    mf.save(tmp_path / "run.vtkhdf", limit)
+    loaded = mf.load(tmp_path / "run.vtkhdf")
     assert loaded == limit and loaded.atoms(-1) == limit.atoms(-1) and loaded.system.atoms is True
     assert loaded.events.kind.tolist() == limit.events.kind.tolist()
 

@@ -17,7 +17,7 @@ ROWS = (
     "quadrature measure initial projection stratified token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux atoms",
-    "system density particles stepping ensembles progress solution results solve",
+    "system density particles stepping ensembles progress solution vtkhdf results solve",
     "exact diagnostics distances comparison stages",
     "export.vtk export.pictures export.films",
     "case",

@@ -216,8 +216,8 @@ def test_results_keep_the_method(tmp_path):
     start = mf.project(MESH, two_caps(3))
     for method in ("spectral", Spectral(accuracy=1e-8), Direct(), Auto()):
         solution = mf.solve(mf.MeanFieldPDE(MESH, mf.Attention(2.0), method=method), start, 0.1)
-        mf.save(tmp_path / "run.npz", solution)
-        assert mf.load(tmp_path / "run.npz") == solution
+        mf.save(tmp_path / "run.vtkhdf", solution)
+        assert mf.load(tmp_path / "run.vtkhdf") == solution
         assert str(method) in solution.summary()
 
 

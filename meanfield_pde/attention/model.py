@@ -88,6 +88,11 @@ class Attention:
         return self._potential_factor() is not None
 
     @property
+    def bilinear_norm(self) -> float:
+        """The spectral norm of K^T Q: queries beta K^T Q x are at most beta times as long."""
+        return 1.0 if self._bilinear is None else float(np.linalg.norm(self._bilinear, 2))
+
+    @property
     def is_isotropic(self) -> bool:
         """Whether the field commutes with rotations, so that the uniform law is at rest."""
         d = self.dimension or 0
@@ -182,8 +187,7 @@ class Attention:
         size = 1.0 if self.value is None else float(np.linalg.norm(self.value, 2))
         if self.normalised:
             return size
-        exponent = self.beta * (1.0 if self._bilinear is None else float(np.linalg.norm(self._bilinear, 2)))
-        exponent -= self.log_scale
+        exponent = self.beta * self.bilinear_norm - self.log_scale
         return size * measure.total * float(np.exp(exponent)) if exponent < LARGEST_LOG else np.inf
 
     def __eq__(self, other: object) -> bool:
