@@ -2,10 +2,13 @@
 
 from meanfield_pde import exact
 from meanfield_pde.attention.model import Attention
+from meanfield_pde.checkpoints import Checkpoint
 from meanfield_pde.comparison import Comparison, compare
 from meanfield_pde.density import MeanFieldPDE, State
-from meanfield_pde.diagnostics import clusters, energy, entropy, log_energy, order_parameter
-from meanfield_pde.distances import aggregate, wasserstein
+from meanfield_pde.diagnostics import close_pairs, clusters, energy, entropy, inner_products, log_energy, order_parameter
+from meanfield_pde.distances import aggregate, mmd, wasserstein
+from meanfield_pde.ensembles import Ensemble, solve_ensemble
+from meanfield_pde.export.films import film
 from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
 from meanfield_pde.initial import Mixture, Moebius, PerturbedUniform, Smoothed, Uniform, VonMisesFisher, sample
@@ -20,9 +23,10 @@ from meanfield_pde.particles import ParticleSystem
 from meanfield_pde.projection import bin_tokens, project
 from meanfield_pde.results import load, save
 from meanfield_pde.solution import Solution
-from meanfield_pde.solve import PinnedWarning, solve
+from meanfield_pde.solve import PinnedWarning, resume, solve
 from meanfield_pde.stages import Stage, metastable, stages
 from meanfield_pde.stepping import EULER, SSP, SSPRK2, SSPRK3, Adaptive
+from meanfield_pde.stratified import stratified
 from meanfield_pde.system import SolveError
 from meanfield_pde.token_files import read_tokens
 
@@ -33,7 +37,9 @@ __all__ = [
     "SSPRK3",
     "Adaptive",
     "Attention",
+    "Checkpoint",
     "Comparison",
+    "Ensemble",
     "MeanFieldPDE",
     "Measure",
     "Mixture",
@@ -52,26 +58,33 @@ __all__ = [
     "aggregate",
     "bin_tokens",
     "circle",
+    "close_pairs",
     "clusters",
     "compare",
     "cubed_sphere",
     "energy",
     "entropy",
     "exact",
+    "film",
     "icosahedral",
+    "inner_products",
     "load",
     "log_energy",
     "metastable",
+    "mmd",
     "order_parameter",
     "overview",
     "project",
     "read_mesh",
     "read_tokens",
+    "resume",
     "sample",
     "save",
     "solve",
+    "solve_ensemble",
     "stages",
     "staircase",
+    "stratified",
     "voronoi",
     "wasserstein",
     "write_mesh",

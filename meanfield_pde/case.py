@@ -50,10 +50,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Case:
-    """What a case file asks for. source: the file's tables as plain values. times: output times (n_t,), the last one is the end of
-    the run. callbacks: what ends a run early. limit, tokens: the density run and the particle run, None if not asked for."""
+    """What a case file asks for. source: the file's tables as plain values. folder: what its file names are relative to. times: output
+    times (n_t,), the last one is the end of the run. callbacks: what ends a run early. limit, tokens: the density run and the particle run,
+    None if not asked for."""
 
     source: dict[str, Any]
+    folder: Path
     t_end: float
     times: FloatArray
     callbacks: tuple[Stop, ...]
@@ -86,13 +88,13 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
         raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
     t_end = inputs.number("t_end", tables["t_end"], above=0.0)
     times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
-    attention = _call("attention", Attention, tables.get("attention", {}))
+    attention = construct("attention", Attention, tables.get("attention", {}))
     start = _start(tables["start"], folder)
     atoms = _atoms(tables["atoms"]) if "atoms" in tables else None
     limit = _limit(tables, attention, start, atoms, folder) if "mesh" in tables else None
     tokens = _tokens(tables["particles"], attention, start, atoms) if "particles" in tables else None
     callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
-    return Case(dict(tables), t_end, times, callbacks, limit, tokens)
+    return Case(dict(tables), folder.resolve(), t_end, times, callbacks, limit, tokens)
 
 
 def _atoms(table: Mapping[str, Any]) -> Measure:
@@ -111,15 +113,20 @@ def _atoms(table: Mapping[str, Any]) -> Measure:
 
 
 def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
-    mesh = _mesh(tables["mesh"], folder)
-    solver = dict(tables.get("solver", {}))
-    inputs.known_keys("solver", solver, ("order", "method", "atoms", "stepper", "cfl"))
-    system = MeanFieldPDE(mesh, attention, **{key: solver[key] for key in ("order", "method", "atoms") if key in solver})
-    stepper = resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
+    system, stepper = make_system(tables["mesh"], tables.get("solver", {}), attention, folder)
     share = 1.0 if atoms is None else 1.0 - atoms.total
-    begin = State(share * start.averages(mesh), atoms)
+    begin = State(share * start.averages(system.mesh), atoms)
     system.begin(begin)  # bad input is refused here, before any file is made
     return Run(system, begin, stepper)
+
+
+def make_system(
+    mesh: Mapping[str, Any], solver: Mapping[str, Any], attention: Attention, folder: Path = Path()
+) -> tuple[MeanFieldPDE, Stepper]:
+    """The density's system and its method, from the tables [mesh] and [solver]."""
+    inputs.known_keys("solver", solver, ("order", "method", "atoms", "stepper", "cfl"))
+    system = MeanFieldPDE(make_mesh(mesh, folder), attention, **{key: solver[key] for key in ("order", "method", "atoms") if key in solver})
+    return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
 
 
 def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None) -> Run:
@@ -164,7 +171,7 @@ class _Start:
 
 def _start(table: Mapping[str, Any], folder: Path) -> _Start:
     if table.get("kind") != "tokens":
-        return _Start(law=_law("start", table))
+        return _Start(law=make_law("start", table, others=("tokens",)))
     inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
     if "file" not in table:
         raise ValueError("start: file is missing")
@@ -174,24 +181,26 @@ def _start(table: Mapping[str, Any], folder: Path) -> _Start:
     return _Start(own_tokens=measure, bandwidth=bandwidth)
 
 
-def _law(where: str, table: Mapping[str, Any]) -> Law:
+def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ()) -> Law:
+    """The law of a table [start] (or of a part of a mixture); others: kinds that the caller knows beside laws."""
     arguments = dict(table)
-    kind = inputs.choice(f"{where}.kind", arguments.pop("kind", None), [*LAWS, "tokens"] if where == "start" else LAWS)
+    kind = inputs.choice(f"{where}.kind", arguments.pop("kind", None), [*LAWS, *others])
     if kind == "mixture":
-        arguments["laws"] = [_law(f"{where}.laws[{i}]", part) for i, part in enumerate(arguments.get("laws", ()))]
-    return _call(where, LAWS[kind], arguments)
+        arguments["laws"] = [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(arguments.get("laws", ()))]
+    return construct(where, LAWS[kind], arguments)
 
 
-def _mesh(table: Mapping[str, Any], folder: Path) -> SphereMesh:
+def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
+    """The mesh of a table [mesh]: a kind with its arguments, or a file."""
     if "file" in table:
         inputs.known_keys("mesh", table, ("file",))
         return read_mesh(folder / str(table["file"]))
     arguments = dict(table)
     kind = inputs.choice("mesh.kind", arguments.pop("kind", None), MESHES)
-    return _call("mesh", MESHES[kind], arguments)
+    return construct("mesh", MESHES[kind], arguments)
 
 
-def _call(where: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+def construct(where: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """The constructor called with a table's keys, which must be its arguments."""
     parameters = inspect.signature(constructor).parameters
     inputs.known_keys(where, arguments, parameters)

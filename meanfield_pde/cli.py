@@ -1,18 +1,20 @@
 """The command line: reads a case, builds the objects a script would build, shows progress, writes files.
 
-Exit codes: 0 done, 2 bad input, 3 the solve failed (what was reached is saved), 130 interrupted. Errors are one line on stderr.
+Exit codes: 0 done (or stopped by --wall-time), 2 bad input, 3 the solve failed (what was reached is saved), 130 interrupted, 143
+terminated. Errors are one line on stderr.
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from meanfield_pde.case import Case, Run, read_case
+from meanfield_pde.case import Case, Run, make_case, read_case
+from meanfield_pde.checkpoints import Checkpoint, is_over, newest
 from meanfield_pde.comparison import compare as compare_runs
 from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
@@ -25,12 +27,14 @@ from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.results import load, save
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import PinnedWarning, solve
+from meanfield_pde.solve import resume as resume_run
 from meanfield_pde.stages import stages as find_stages
+from meanfield_pde.stopping import Stop, StoppedError, stopping
 from meanfield_pde.system import SolveError
 from meanfield_pde.token_files import read_tokens
 
 DONE, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
-RESULTS = {"density": "limit.npz", "tokens": "tokens.npz"}
+RESULTS = {"density": "limit.vtkhdf", "tokens": "tokens.vtkhdf"}
 
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 
@@ -40,32 +44,56 @@ app.command(mesh_app)
 
 
 @app.command
-def run(case: Path, *, out: Path, overwrite: bool = False) -> None:
+def run(case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: str = "60s", wall_time: float | None = None) -> None:
     """Run a case: the density, the tokens, or both beside each other.
+
+    The results files grow as the run goes, and `resume` takes it up where they end, whatever stopped it.
 
     Parameters
     ----------
     case: the TOML file.
     out: folder for the results, the table (summary.csv), the picture (overview.png) and the series for ParaView (.pvd).
     overwrite: replace the results of an earlier run in that folder.
+    checkpoint_every: how often the results so far are written: seconds ("60s"), steps ("100steps") or model time ("0.5").
+    wall_time: seconds after which the run stops, to be resumed later.
     """
     asked = read_case(case)
     earlier = [name for name in RESULTS.values() if (out / name).exists()]
     if earlier and not overwrite:
-        raise ValueError(f"{out} already holds {' and '.join(earlier)}; give another --out or --overwrite")
-    out.mkdir(parents=True, exist_ok=True)
+        raise ValueError(f"{out} already holds {' and '.join(earlier)}; give another --out or --overwrite, or resume it")
+    rules = {kind: _checkpoint(out / name, checkpoint_every) for kind, name in RESULTS.items()}
+    with stopping(wall_time) as stop:
+        out.mkdir(parents=True, exist_ok=True)
+        for rule in rules.values():
+            rule.path.unlink(missing_ok=True)
+            rule.previous.unlink(missing_ok=True)
+        _finish(out, [_solved(asked, part, rules[part.system.kind], stop) for part in _parts(asked)])
+
+
+@app.command
+def resume(folder: Path, /, *, case: Path | None = None, checkpoint_every: str = "60s", wall_time: float | None = None) -> None:
+    """Go on with a run that was stopped, from its newest whole checkpoint.
+
+    Parameters
+    ----------
+    folder: the folder of the run.
+    case: refuse to go on if the run was not made from this case.
+    checkpoint_every: how often tokens that had not begun yet are written; what has begun keeps its own rule.
+    wall_time: seconds after which the run stops again.
+    """
+    asked = _case_of(folder, case)
     solutions = []
-    for part in (asked.limit, asked.tokens):
-        if part is not None:
-            solution = _solved(asked, part, out)
-            print(solution.summary(), end="\n\n")
-            solutions.append(solution)
-    write_vtk(out, *solutions)
-    overview(out / "overview.png", *solutions)
-    if len(solutions) == 2:
-        table = compare_runs(*solutions)
-        table.write_csv(out / "summary.csv")
-        print(table)
+    with stopping(wall_time) as stop:
+        for part in _parts(asked):
+            rule = _checkpoint(folder / RESULTS[part.system.kind], checkpoint_every)
+            begun = [path for path in (rule.path, rule.previous) if path.exists()]
+            if not begun:
+                solutions.append(_solved(asked, part, rule, stop))
+            elif rule.path.exists() and is_over(rule.path):
+                solutions.append(load(rule.path))
+            else:
+                solutions.append(_saved(rule.path, stop, partial(resume_run, rule.path, callbacks=[*asked.callbacks, stop], progress=True)))
+        _finish(folder, solutions)
 
 
 @app.command
@@ -84,7 +112,7 @@ def info(path: Path, /) -> None:
     """Say what a mesh file, a results file or the folder of a run holds."""
     if path.is_dir():
         print("\n\n".join(solution.summary() for solution in _stored(path)))
-    elif path.suffix == ".npz":
+    elif path.suffix == ".vtkhdf":
         print(load(path).summary())
     else:
         mesh = read_mesh(path)
@@ -161,6 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _exit_code(command: Callable[[], object]) -> int:
     try:
         command()
+    except StoppedError as stopped:
+        return _complain(stopped, stopped.code)
     except SolveError as error:
         return _complain(error, FAILED)
     except (ValueError, OverflowError, OSError, CycloptsError) as error:
@@ -175,29 +205,78 @@ def _complain(error: object, code: int) -> int:
     return code
 
 
-def _solved(case: Case, part: Run, out: Path) -> Solution:
-    """The run's solution, saved; a failed one is saved as far as it went."""
+def _parts(case: Case) -> list[Run]:
+    return [part for part in (case.limit, case.tokens) if part is not None]
+
+
+def _solved(case: Case, part: Run, rule: Checkpoint, stop: Stop) -> Solution:
+    record = {"case": case.source, "case folder": str(case.folder)}
+    callbacks = [*case.callbacks, stop]
+    options: dict[str, Any] = {"save_at": case.times, "stepper": part.stepper, "callbacks": callbacks, "checkpoint": rule, "record": record}
+    return _saved(rule.path, stop, lambda: solve(part.system, part.start, case.t_end, progress=True, **options))
+
+
+def _saved(path: Path, stop: Stop, run: Callable[[], Solution]) -> Solution:
+    """The solution of a run, saved; a failed one is saved as far as it went, a stopped one is its checkpoint."""
     try:
-        solution = solve(
-            part.system, part.start, case.t_end, save_at=case.times, stepper=part.stepper, callbacks=case.callbacks, progress=True
-        )
+        solution = run()
     except SolveError as error:
         if error.solution is not None and len(error.solution.times):
-            save(out / RESULTS[part.system.kind], _with_case(error.solution, case))
+            save(path, error.solution)
         raise
-    solution = _with_case(solution, case)
-    save(out / RESULTS[part.system.kind], solution)
+    if stop.code is not None:
+        raise StoppedError(
+            f"stopped at t = {solution.times[-1]:.6g} ({stop.reason}); go on with: meanfield-pde resume {path.parent}", stop.code
+        )
+    if solution.status != "done":
+        save(path, solution)
+    print(solution.summary(), end="\n\n")
     return solution
 
 
-def _with_case(solution: Solution, case: Case) -> Solution:
-    return replace(solution, record=solution.record | {"case": case.source})
+def _finish(out: Path, solutions: list[Solution]) -> None:
+    """What is made of the results."""
+    write_vtk(out, *solutions)
+    overview(out / "overview.png", *solutions)
+    if len(solutions) == 2:
+        table = compare_runs(*solutions)
+        table.write_csv(out / "summary.csv")
+        print(table)
 
 
-def _stored(folder: Path) -> list[Solution]:
+def _checkpoint(path: Path, every: str) -> Checkpoint:
+    """The rule in words: "60s", "100steps" or "0.5"."""
+    for ending, name, read in (("steps", "every_steps", int), ("s", "every_seconds", float), ("", "every_time", float)):
+        if every.endswith(ending):
+            try:
+                return Checkpoint(path, **{name: read(every.removesuffix(ending))})  # type: ignore[arg-type]
+            except ValueError:
+                break
+    raise ValueError(f"checkpoint_every is {every!r}, wanted seconds such as '60s', steps such as '100steps' or model time such as '0.5'")
+
+
+def _case_of(folder: Path, case: Path | None) -> Case:
+    """The case that a run was made from. Raises ValueError, listing the differences, if it is not the one given."""
+    stored = next(iter(_stored(folder, unfinished=True))).record
+    if "case" not in stored:
+        raise ValueError(f"{folder} holds no run of a case, wanted one made by meanfield-pde run")
+    if case is not None:
+        given = read_case(case).source
+        names = [name for name in sorted({*given, *stored["case"]}) if given.get(name) != stored["case"].get(name)]
+        if names:
+            differences = "; ".join(f"{name}: {stored['case'].get(name)} in the run, {given.get(name)} in {case}" for name in names)
+            raise ValueError(f"{case} is not the case of {folder}: {differences}")
+    return make_case(stored["case"], Path(stored["case folder"]))
+
+
+def _stored(folder: Path, unfinished: bool = False) -> list[Solution]:
+    """The runs in a folder; unfinished: from the checkpoint before the last, too, if that is all there is."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}, wanted the folder of a run")
-    solutions = [load(folder / name) for name in RESULTS.values() if (folder / name).exists()]
+    paths = [folder / name for name in RESULTS.values()]
+    if unfinished:
+        paths = [newest(path) for path in paths if newest(path).exists()]
+    solutions = [load(path) for path in paths if path.exists()]
     if not solutions:
         raise ValueError(f"{folder} holds no run, wanted {' or '.join(RESULTS.values())}")
     return solutions

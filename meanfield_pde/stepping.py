@@ -8,6 +8,7 @@ Data in: a system and its state. Data out: accepted steps, each not beyond the n
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ LONGEST_ANGLE = 0.2
 MOST_REJECTIONS = 100
 SMALLEST_STEP = 1e-14
 """Shortest step over the length of the run; only a step cut for an output may be shorter."""
+LONG_RUN = 1e6
+"""Longer runs, most of which are steps of atoms alone, count as this long: their first steps are as short as ever."""
 
 
 class Integration(Protocol):
@@ -56,11 +59,19 @@ class Integration(Protocol):
         """The state at a time within the last step."""
         ...
 
+    def memory(self) -> dict[str, Any]:
+        """What a run that goes on from here needs beside the state: numbers and arrays."""
+        ...
+
 
 class Stepper(Protocol):
     """A method in time: settings, and how to begin a run with them."""
 
     def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> Integration: ...
+
+    def resume(self, system: System[Any], state: Any, memory: Mapping[str, Any], t_end: float) -> Integration:
+        """The run that left this memory, as if it had never stopped."""
+        ...
 
     def describe(self) -> str: ...
 
@@ -94,13 +105,17 @@ class SSP:
     dt_max: float = np.inf
 
     def __post_init__(self) -> None:
+        inputs.instance("tableau", self.tableau, Tableau)
         if self.cfl is not None:
-            inputs.number("cfl", self.cfl, above=0.0)
-        if self.dt_max != np.inf:
-            inputs.number("dt_max", self.dt_max, above=0.0)
+            object.__setattr__(self, "cfl", inputs.number("cfl", self.cfl, above=0.0))
+        if not (isinstance(self.dt_max, float) and self.dt_max == np.inf):
+            object.__setattr__(self, "dt_max", inputs.number("dt_max", self.dt_max, above=0.0))
 
     def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> "SSPIntegration":
         return SSPIntegration(self, system, state, t, t_end)
+
+    def resume(self, system: System[Any], state: Any, memory: Mapping[str, Any], t_end: float) -> "SSPIntegration":
+        return SSPIntegration(self, system, state, memory["t"], t_end, memory["dt_min"])
 
     def describe(self) -> str:
         cfl = "default" if self.cfl is None else f"{self.cfl:g}"
@@ -110,13 +125,13 @@ class SSP:
 class SSPIntegration:
     """A run with an SSP method. A step is redone, shorter, when a stage's Courant number exceeds the bound."""
 
-    def __init__(self, stepper: SSP, system: System[Any], state: Any, t: float, t_end: float) -> None:
+    def __init__(self, stepper: SSP, system: System[Any], state: Any, t: float, t_end: float, dt_min: float | None = None) -> None:
         self._tableau, self._system = stepper.tableau, system
         limit = system.courant_limit
         self._courant = DEFAULT_COURANT_SHARE * limit if stepper.cfl is None else stepper.cfl
         self._bound = max(limit, self._courant)
         self._longest_angle = LONGEST_ANGLE if self._courant <= limit else np.inf
-        self._dt_max, self._dt_min = stepper.dt_max, SMALLEST_STEP * (t_end - t)
+        self._dt_max, self._dt_min = stepper.dt_max, SMALLEST_STEP * min(t_end - t, LONG_RUN) if dt_min is None else dt_min
         self.t, self.state = t, state
         self.work: Counter[str] = Counter()
         self.events: list[Any] = []
@@ -145,6 +160,9 @@ class SSPIntegration:
 
     def state_at(self, t: float) -> Any:
         return self.state
+
+    def memory(self) -> dict[str, Any]:
+        return {"t": self.t, "dt_min": self._dt_min}
 
     def _rate(self, t: float, state: Any) -> Rate:
         rate = self._system.rate(t, state)
@@ -182,11 +200,17 @@ class Adaptive:
     atol: float = 1e-14
 
     def __post_init__(self) -> None:
-        inputs.number("rtol", self.rtol, low=2.3e-14, high=0.1)
-        inputs.number("atol", self.atol, low=0.0)
+        object.__setattr__(self, "rtol", inputs.number("rtol", self.rtol, low=2.3e-14, high=0.1))
+        object.__setattr__(self, "atol", inputs.number("atol", self.atol, low=0.0))
 
     def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> "AdaptiveIntegration":
         return AdaptiveIntegration(self, system, state, t, t_end)
+
+    def resume(self, system: System[Any], state: Any, memory: Mapping[str, Any], t_end: float) -> "AdaptiveIntegration":
+        run = AdaptiveIntegration(self, system, state, memory["t"], t_end)
+        if "origin" in memory:
+            run.remember(memory)
+        return run
 
     def describe(self) -> str:
         return f"dop853, rtol {self.rtol:g}, atol {self.atol:g}"
@@ -210,8 +234,7 @@ class AdaptiveIntegration:
         self._solver: Any = None
         self._dense: Any = None
         self._phase: Any = None
-        self._interrupted = False
-        self._begin()
+        self._interrupted = True
 
     def advance(self, t_stop: float) -> None:
         if self._interrupted:
@@ -236,6 +259,21 @@ class AdaptiveIntegration:
 
     def state_at(self, t: float) -> Any:
         return self.state if t == self.t else self._between(t - self._origin)
+
+    def memory(self) -> dict[str, Any]:
+        if self._interrupted:
+            return {"t": self.t}
+        solver = self._solver
+        numbers = {"t": self.t, "origin": self._origin, "elapsed": float(solver.t), "step": float(solver.h_abs)}
+        return numbers | {"vector": solver.y, "slope": solver.f}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Takes up scipy's integrator where the memory left it; the rates that beginning it took do not count."""
+        t, self.t = self.t, memory["origin"]
+        self._begin()
+        self.t, solver = t, self._solver
+        solver.t, solver.h_abs, solver.y, solver.f = memory["elapsed"], memory["step"], memory["vector"], memory["slope"]
+        self.work.clear()
 
     def _begin(self) -> None:
         state, origin = self.state, self.t
@@ -274,6 +312,9 @@ class Phased:
     def begin(self, system: System[Any], state: Any, t: float, t_end: float) -> "PhasedIntegration":
         return PhasedIntegration(self, system, state, t, t_end)
 
+    def resume(self, system: System[Any], state: Any, memory: Mapping[str, Any], t_end: float) -> "PhasedIntegration":
+        return PhasedIntegration(self, system, state, memory["t"], t_end, memory)
+
     def describe(self) -> str:
         return f"{self.first.describe()}; once all mass is in atoms {self.then.describe()}"
 
@@ -281,10 +322,13 @@ class Phased:
 class PhasedIntegration:
     """A run that changes its method once."""
 
-    def __init__(self, stepper: Phased, system: System[Any], state: Any, t: float, t_end: float) -> None:
+    def __init__(
+        self, stepper: Phased, system: System[Any], state: Any, t: float, t_end: float, memory: Mapping[str, Any] | None = None
+    ) -> None:
         self._stepper, self._system, self._t_end = stepper, system, t_end
         self._is_discrete = system.is_discrete(state)
-        self._run = (stepper.then if self._is_discrete else stepper.first).begin(system, state, t, t_end)
+        part = stepper.then if self._is_discrete else stepper.first
+        self._run = part.begin(system, state, t, t_end) if memory is None else part.resume(system, state, memory, t_end)
         self.work, self.events = self._run.work, self._run.events
 
     @property
@@ -309,6 +353,9 @@ class PhasedIntegration:
     def state_at(self, t: float) -> Any:
         return self._run.state_at(t)
 
+    def memory(self) -> dict[str, Any]:
+        return self._run.memory()
+
 
 def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: System[Any]) -> Stepper:
     """The stepper object for a name ("euler", "ssprk2", "ssprk3", "dop853"), an object, or None for the system's default.
@@ -317,7 +364,7 @@ def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: 
     """
     method = _resolved(system.default_stepper if stepper is None else stepper, cfl, system.rate_accuracy)
     if cfl is not None and system.courant_limit == np.inf:
-        raise ValueError(f"cfl is {cfl!r} for {system.kind}, wanted None: they have no cells; give SSP(tableau, dt_max=...)")
+        raise ValueError(f"cfl is {inputs.shown(cfl)} for {system.kind}, wanted None: they have no cells; give SSP(tableau, dt_max=...)")
     if isinstance(method, Adaptive) and system.courant_limit < np.inf:
         raise ValueError(f"stepper is 'dop853' for a {system.kind}, wanted one of {', '.join(TABLEAUS)}: it keeps no mass positive")
     return method if system.courant_limit == np.inf else Phased(method)
@@ -325,14 +372,15 @@ def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: 
 
 def _resolved(name: "str | Stepper", cfl: float | None, rate_accuracy: float) -> Stepper:
     if not isinstance(name, str):
+        inputs.having("stepper", name, f"{', '.join(TABLEAUS)}, dop853, or an object such as SSP(SSPRK3)", "begin", "describe")
         if cfl is not None:
-            raise ValueError(f"cfl is {cfl!r} beside a stepper object, wanted it in the object: SSP(tableau, cfl={cfl!r})")
+            raise ValueError(f"cfl is {inputs.shown(cfl)} beside a stepper object, wanted it in the object: SSP(tableau, cfl=...)")
         return name
     inputs.choice("stepper", name, [*TABLEAUS, "dop853"])
     if name in TABLEAUS:
         return SSP(TABLEAUS[name], cfl=cfl)
     if cfl is not None:
-        raise ValueError(f"cfl is {cfl!r}, wanted None with stepper 'dop853', which controls its error instead")
+        raise ValueError(f"cfl is {inputs.shown(cfl)}, wanted None with stepper 'dop853', which controls its error instead")
     return Adaptive(rtol=max(Adaptive.rtol, 100 * rate_accuracy), atol=max(Adaptive.atol, 9 * rate_accuracy))
 
 

@@ -75,14 +75,14 @@ def test_run_writes_everything(done):
     assert result.code == 0, result.err
     assert result.err == ""
     names = {path.name for path in (folder / "out").iterdir()}
-    assert {"limit.npz", "tokens.npz", "limit.pvd", "tokens.pvd", "summary.csv", "overview.png"} <= names
+    assert {"limit.vtkhdf", "tokens.vtkhdf", "limit.pvd", "tokens.pvd", "summary.csv", "overview.png"} <= names
     assert "energy density" in result.out and "order tokens" in result.out and "W1" in result.out
     assert "mass 1" in result.out
 
 
 def test_the_results_are_those_of_a_script(done):
     folder, _ = done
-    limit, tokens = mf.load(folder / "out/limit.npz"), mf.load(folder / "out/tokens.npz")
+    limit, tokens = mf.load(folder / "out/limit.vtkhdf"), mf.load(folder / "out/tokens.vtkhdf")
     law, attention = mf.VonMisesFisher((0, 0, 1), 2.0), mf.Attention(4.0)
     mesh = mf.icosahedral(1)
     scripted = mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), 0.4, save_every=0.1)
@@ -94,9 +94,9 @@ def test_the_results_are_those_of_a_script(done):
 
 def test_a_second_run_keeps_the_first(done, meanfield):
     folder, _ = done
-    before = (folder / "out/limit.npz").read_bytes()
+    before = (folder / "out/limit.vtkhdf").read_bytes()
     one_line(meanfield("run", "case.toml", "--out", "out", cwd=folder), 2, "already holds", "--overwrite")
-    assert (folder / "out/limit.npz").read_bytes() == before
+    assert (folder / "out/limit.vtkhdf").read_bytes() == before
     assert meanfield("run", "case.toml", "--out", "out", "--overwrite", cwd=folder).code == 0
 
 
@@ -105,7 +105,7 @@ def test_compare_info_export_plot(done, meanfield):
     compared = meanfield("compare", "out", cwd=folder)
     assert compared.code == 0 and compared.out.strip() in ran.out
     assert "tokens: done" in meanfield("info", "out", cwd=folder).out
-    assert "density: done" in meanfield("info", "out/limit.npz", cwd=folder).out
+    assert "density: done" in meanfield("info", "out/limit.vtkhdf", cwd=folder).out
     (folder / "out/limit.pvd").unlink()
     assert meanfield("export", "out", cwd=folder).code == 0
     assert (folder / "out/limit.pvd").exists()
@@ -171,7 +171,7 @@ def test_a_failed_solve_is_saved(tmp_path, meanfield):
     text = CASE.replace("t_end = 0.4", "t_end = 40.0") + '[solver]\norder = 1\nstepper = "euler"\ncfl = 1.5\n'
     (tmp_path / "case.toml").write_text(text.replace("save_every = 0.1", "save_every = 2.0"))
     one_line(meanfield("run", "case.toml", "--out", "out", cwd=tmp_path), 3, "the mass of cell", "wanted >= 0")
-    reached = mf.load(tmp_path / "out/limit.npz")
+    reached = mf.load(tmp_path / "out/limit.vtkhdf")
     assert reached.status.startswith("failed: the mass of cell")
     assert reached.masses.min() >= 0
 

@@ -17,11 +17,11 @@ ROWS = (
     "quadrature measure initial projection stratified token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux atoms",
-    "system density particles stepping ensembles progress solution vtkhdf results solve",
+    "system density particles stepping ensembles progress solution vtkhdf results checkpoints solve",
     "exact diagnostics distances comparison stages",
     "export.vtk export.pictures export.films",
     "case",
-    "cli",
+    "stopping cli",
 )
 ORDER = [name for row in ROWS for name in row.split()]
 """A module may import only modules before it: the list reads as the method."""

@@ -1,0 +1,201 @@
+"""Checkpoints: a run under way in its results file, with what its integrator needs to go on bit for bit.
+
+    PATH                 the newest checkpoint, readable as the results so far; in the end the results
+    PATH's .previous     the one before, until the run is done
+
+Each replaces the old file in one move once it is whole and on the disk, so that a run that is killed at any moment, or meets a full
+disk, leaves at least one whole. The memory has SHA-256 sums of the state and the mesh that it belongs to, compared when it is read.
+
+Data in: a run at a step. Data out: the file, and from it solution, stepper and memory.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.mesh.files import replacing
+from meanfield_pde.results import SUFFIX, load, read_memory, save
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stepping import SSP, TABLEAUS, Adaptive, Phased, Stepper
+
+RUNNING = "running"
+LARGEST_SHARE = 20.0
+"""By the clock, a checkpoint is due no sooner than this many times the seconds that the last one took."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run keeps itself, and how often: every so much model time, so many steps or so many seconds, whichever comes first.
+
+    path: ends in .vtkhdf. Without a rule it is written when the run ends early, and at the end. Raises ValueError naming the field.
+    """
+
+    path: Path
+    every_time: float | None = None
+    every_steps: int | None = None
+    every_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        path = inputs.file_path("path", self.path)
+        if path.suffix != SUFFIX:
+            raise ValueError(f"path is {str(path)!r}, wanted a name that ends in {SUFFIX}")
+        object.__setattr__(self, "path", path)
+        for name in ("every_time", "every_seconds"):
+            if getattr(self, name) is not None:
+                inputs.number(name, getattr(self, name), above=0.0)
+        if self.every_steps is not None:
+            inputs.integer("every_steps", self.every_steps, low=1)
+
+    @property
+    def previous(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}.previous{SUFFIX}")
+
+
+class Keeper:
+    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on."""
+
+    def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float, t: float = 0.0, steps: int = 0) -> None:
+        self._rule, self._settings = rule, {"stepper": _described(stepper), "t_end": t_end, "times": times}
+        self._t, self._steps, self._clock, self._took = t, steps, time.monotonic(), 0.0
+
+    def due(self, t: float, steps: int) -> bool:
+        """Whether the rule asks for a checkpoint at this time and number of steps."""
+        rule = self._rule
+        return bool(
+            (rule.every_time is not None and t - self._t >= rule.every_time)
+            or (rule.every_steps is not None and steps - self._steps >= rule.every_steps)
+            or (rule.every_seconds is not None and time.monotonic() - self._clock >= max(rule.every_seconds, LARGEST_SHARE * self._took))
+        )
+
+    def write(self, solution: Solution, outputs: int, memory: Mapping[str, Any], work: Mapping[str, int]) -> None:
+        """Keep a run. solution: its outputs, and its state as the last row. outputs: how many of the rows were asked for."""
+        begun = time.monotonic()
+        rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
+        kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": _digests(solution)}
+        self._keep_previous()
+        save(self._rule.path, solution, kept)
+        self._t, self._steps = float(solution.times[-1]), len(solution.history)
+        self._clock = time.monotonic()
+        self._took = self._clock - begun
+
+    def finish(self, solution: Solution) -> None:
+        """The results in place of the checkpoints."""
+        save(self._rule.path, solution)
+        self._rule.previous.unlink(missing_ok=True)
+
+    def _keep_previous(self) -> None:
+        path, previous = self._rule.path, self._rule.previous
+        if path.exists():
+            with replacing(previous) as temporary:
+                os.link(path, temporary)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a checkpoint holds: the solution (its last row the state), the stepper, and the rest of `Keeper.write`; source: its file."""
+
+    solution: Solution
+    stepper: Stepper
+    rule: Checkpoint
+    times: FloatArray
+    t_end: float
+    outputs: int
+    work: dict[str, int]
+    memory: dict[str, Any]
+    source: Path
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Kept:
+    """The newest whole checkpoint of a run: the file itself, or the one before if that cannot be read.
+
+    Raises FileNotFoundError if there is neither, ValueError if none is whole, or the run is done.
+    """
+    rule = Checkpoint(inputs.file_path("path", path))
+    found = [source for source in (rule.path, rule.previous) if source.is_file()]
+    if not found:
+        raise FileNotFoundError(f"no checkpoint {rule.path}")
+    problems = []
+    for source in found:
+        try:
+            return _read(source, rule)
+        except ValueError as error:
+            problems.append(str(error))
+    raise ValueError("; ".join(problems))
+
+
+def newest(path: Path) -> Path:
+    """The newest whole checkpoint or results file of a run; `path` itself if there is none."""
+    rule = Checkpoint(path)
+    for source in (rule.path, rule.previous):
+        if source.is_file():
+            try:
+                load(source)
+            except ValueError:
+                continue
+            return source
+    return path
+
+
+def is_over(path: Path) -> bool:
+    """Whether a results file holds a run that ended, however it did. A damaged file does not."""
+    try:
+        return load(path).status != RUNNING
+    except ValueError:
+        return False
+
+
+def _read(source: Path, rule: Checkpoint) -> Kept:
+    solution, kept = load(source), read_memory(source)
+    if solution.status != RUNNING or kept is None:
+        raise ValueError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
+    differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
+    if differing:
+        raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
+    return Kept(
+        solution,
+        _stepper(kept["stepper"]),
+        replace(rule, **kept["rule"]),
+        kept["times"],
+        kept["t_end"],
+        kept["outputs"],
+        kept["work"],
+        kept["run"],
+        source,
+    )
+
+
+def _digests(solution: Solution) -> dict[str, str]:
+    """SHA-256 of the last state and of the mesh."""
+    measure = solution.measure(-1)
+    parts = {"state": [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]}
+    if solution.kind == "density":
+        mesh = solution.mesh
+        parts["mesh"] = [getattr(mesh, field.name) for field in fields(mesh) if isinstance(getattr(mesh, field.name), np.ndarray)]
+    return {name: hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest() for name, arrays in parts.items()}
+
+
+def _described(stepper: Stepper) -> dict[str, Any]:
+    """A stepper as plain values. Raises ValueError for one that is not of this package."""
+    if isinstance(stepper, Phased):
+        return {"first": _described(stepper.first), "then": _described(stepper.then)}
+    if isinstance(stepper, SSP) and TABLEAUS.get(stepper.tableau.name) == stepper.tableau:
+        return {"tableau": stepper.tableau.name, "cfl": stepper.cfl, "dt_max": stepper.dt_max}
+    if isinstance(stepper, Adaptive):
+        return asdict(stepper)
+    raise ValueError(f"stepper is a {type(stepper).__name__}, wanted one of this package: a checkpoint can keep no other")
+
+
+def _stepper(described: Mapping[str, Any]) -> Stepper:
+    if "first" in described:
+        return Phased(_stepper(described["first"]), _stepper(described["then"]))
+    if "tableau" in described:
+        return SSP(TABLEAUS[described["tableau"]], described["cfl"], described["dt_max"])
+    return Adaptive(**described)

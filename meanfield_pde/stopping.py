@@ -1,0 +1,58 @@
+"""Stopping a run from outside: signals and a limit of wall time end it after the step under way, so that it can be kept and go on.
+
+Data in: signals, seconds. Data out: a callback for `solve`.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from meanfield_pde import inputs
+from meanfield_pde.measure import Measure
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+"""Exit codes of a process that a signal stopped."""
+
+
+class StoppedError(Exception):
+    """A run that was stopped and kept. code: the exit code of the process."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Stop:
+    """A callback that ends the run once it was asked to. code: the exit code then, None before; reason: who asked."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.code: int | None = None
+        self.reason = ""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def __call__(self, t: float, measure: Measure) -> str | None:
+        if self.code is None and self._deadline is not None and time.monotonic() >= self._deadline:
+            self.code, self.reason = 0, "wall time"
+        return None if self.code is None else self.reason
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """The handler of a signal; the second one ends the process at once."""
+        if self.reason and self.code:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.code, self.reason = CODES[signal.Signals(number)], signal.Signals(number).name
+
+
+@contextmanager
+def stopping(wall_time: float | None) -> Iterator[Stop]:
+    """A `Stop` that SIGINT, SIGTERM and the wall time (seconds) ask within the block. Raises ValueError for a bad number."""
+    stop = Stop(None if wall_time is None else inputs.number("wall_time", wall_time, above=0.0))
+    before = {number: signal.signal(number, stop.ask) for number in CODES}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
