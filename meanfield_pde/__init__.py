@@ -27,6 +27,8 @@ from meanfield_pde.solve import PinnedWarning, resume, solve
 from meanfield_pde.stages import Stage, metastable, stages
 from meanfield_pde.stepping import EULER, SSP, SSPRK2, SSPRK3, Adaptive
 from meanfield_pde.stratified import stratified
+from meanfield_pde.studies.plan import Study, read_study
+from meanfield_pde.studies.study import StudyResult, study
 from meanfield_pde.system import SolveError
 from meanfield_pde.token_files import read_tokens
 
@@ -53,6 +55,8 @@ __all__ = [
     "SphereMesh",
     "Stage",
     "State",
+    "Study",
+    "StudyResult",
     "Uniform",
     "VonMisesFisher",
     "aggregate",
@@ -76,6 +80,7 @@ __all__ = [
     "overview",
     "project",
     "read_mesh",
+    "read_study",
     "read_tokens",
     "resume",
     "sample",
@@ -85,6 +90,7 @@ __all__ = [
     "stages",
     "staircase",
     "stratified",
+    "study",
     "voronoi",
     "wasserstein",
     "write_mesh",

@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 from meanfield_pde.case import Case, Run, make_case, read_case
 from meanfield_pde.checkpoints import Checkpoint, is_over, newest
 from meanfield_pde.comparison import compare as compare_runs
+from meanfield_pde.export.films import film as make_film
 from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
 from meanfield_pde.mesh.circle import circle
@@ -30,6 +31,7 @@ from meanfield_pde.solve import PinnedWarning, solve
 from meanfield_pde.solve import resume as resume_run
 from meanfield_pde.stages import stages as find_stages
 from meanfield_pde.stopping import Stop, StoppedError, stopping
+from meanfield_pde.studies.study import study as run_study
 from meanfield_pde.system import SolveError
 from meanfield_pde.token_files import read_tokens
 
@@ -144,6 +146,34 @@ def stages(folder: Path, /) -> None:
             masses = " ".join(f"{mass:.4f}" for mass in stage.masses)
             print(f"{stage.t_start:14.6g}{stage.t_end:14.6g}{stage.clusters:10d}{stage.log_energy:14.6f}  {masses}")
     print(staircase(folder / "stages.png", *solutions))
+
+
+@app.command
+def study(case: Path, /, *, out: Path, workers: int | None = None, scheduler: str | None = None) -> None:
+    """Run a study of n -> infinity, or what is left of it: study.csv, study.png and the study as it was run, study.json.
+
+    Parameters
+    ----------
+    case: the TOML file (or the study.json of an earlier study).
+    out: folder for the table, the picture and the finished runs, which are never run again.
+    workers: processes, by default one for each processor.
+    scheduler: address of a Dask scheduler whose workers run it instead.
+    """
+    print(run_study(case, out, workers=workers, scheduler=scheduler, progress=True))
+
+
+@app.command
+def film(folder: Path, /, output: Output | None = None, *, fps: float = 15, frames: int | None = None) -> None:
+    """Make a film of a finished run, the tokens over the density.
+
+    Parameters
+    ----------
+    folder: the folder of the run.
+    output: a name that ends in .gif (default film.gif in that folder) or .mp4.
+    fps: frames a second.
+    frames: how many outputs are shown, by default all.
+    """
+    print(make_film(folder / "film.gif" if output is None else output, *_stored(folder), fps=fps, frames=frames))
 
 
 @app.command

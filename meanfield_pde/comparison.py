@@ -3,7 +3,6 @@
 Data in: two solutions. Data out: one row per common time, printable and writable as CSV.
 """
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import numpy as np
 from meanfield_pde.diagnostics import log_energy, order_parameter
 from meanfield_pde.distances import BYTES_PER_PAIR, aggregate, wasserstein
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.files import replacing
 from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
+from meanfield_pde.tables import write_csv
 
 SAME_TIME = 1e-9
 LARGEST_PLAN = 2e9
@@ -46,10 +45,7 @@ class Comparison:
 
     def write_csv(self, path: str | Path) -> None:
         """All columns with 17 digits, under a temporary name first."""
-        with replacing(Path(path)) as temporary, temporary.open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(self.columns)
-            writer.writerows([f"{value:.17g}" for value in row] for row in zip(*self.columns.values(), strict=True))
+        write_csv(path, tuple(self.columns), zip(*self.columns.values(), strict=True))
 
     def _layout(self) -> tuple[dict[str, str], dict[str, str]]:
         a, b = self.labels
@@ -91,7 +87,7 @@ def compare(a: Solution, b: Solution) -> Comparison:
     rows, notes = [], dict[str, None]()
     for i, j in pairs:
         mu, nu = a.measure(i), b.measure(int(j))
-        w1, w2, error, note = _distances(mu, nu)
+        w1, w2, error, note = distances(mu, nu, LARGEST_PLAN)
         notes |= dict.fromkeys([note] if note else [])
         energies = (log_energy(a.attention, mu), log_energy(b.attention, nu))
         rows.append((a.times[i], *energies, order_parameter(mu), order_parameter(nu), w1, w2, error))
@@ -100,11 +96,11 @@ def compare(a: Solution, b: Solution) -> Comparison:
     return Comparison(labels, dict(zip(names, np.array(rows).T, strict=True)), tuple(notes))
 
 
-def _distances(mu: Measure, nu: Measure) -> tuple[float, float, float, str]:
-    """W1, W2, the error of aggregation, and a note."""
+def distances(mu: Measure, nu: Measure, largest_plan: float) -> tuple[float, float, float, str]:
+    """W1, W2, the error of aggregation, and a note; largest_plan: bytes that an exact plan may take."""
     d, error, note = mu.dimension, 0.0, ""
     pairs = int((mu.masses > 0).sum()) * int((nu.masses > 0).sum())
-    if d > 2 and pairs * BYTES_PER_PAIR > LARGEST_PLAN:
+    if d > 2 and pairs * BYTES_PER_PAIR > largest_plan:
         size = f"{len(mu)} x {len(nu)} points"
         if d > 3:
             return np.nan, np.nan, np.nan, f"W1 and W2 are left out: an exact plan of {size} takes {pairs * BYTES_PER_PAIR / 1e9:.1f} GB"

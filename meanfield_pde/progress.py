@@ -1,4 +1,4 @@
-"""A progress bar over model time: rich, on stderr, and silent where that is no terminal."""
+"""A progress bar over model time or work: rich, on stderr, and silent where that is no terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ Progress = Callable[[float, float], object]
 
 
 @contextmanager
-def progress_bar(wanted: bool | Progress, label: str) -> Iterator[Progress]:
-    """A function of (t, t_end): the caller's own, one that draws a bar, or one that does nothing."""
+def progress_bar(wanted: bool | Progress, label: str, text: str = "t = {task.completed:.4g} of {task.total:.4g}") -> Iterator[Progress]:
+    """A function of (t, t_end): the caller's own, one that draws a bar, or one that does nothing. text: beside the bar, in rich's terms."""
     if callable(wanted):
         yield wanted
     elif not wanted:
@@ -19,8 +19,7 @@ def progress_bar(wanted: bool | Progress, label: str) -> Iterator[Progress]:
         from rich.progress import Progress as Bar
 
         console = Console(stderr=True)
-        time = TextColumn("t = {task.completed:.4g} of {task.total:.4g}")
-        columns = (TextColumn("{task.description}"), BarColumn(), time, TimeRemainingColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
         with Bar(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
             task = bar.add_task(label, total=None, visible=False)  # until the total is known
             yield lambda t, t_end: bar.update(task, completed=t, total=t_end, visible=True)

@@ -5,16 +5,31 @@ bitwise the same for any number of threads.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
 
 MINIMUM_ROWS = 64
+_single: ContextVar[bool] = ContextVar("single", default=False)
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """One thread inside the block, whatever the machine has: results that must not depend on who computed them, many at a time."""
+    token = _single.set(True)
+    try:
+        yield
+    finally:
+        _single.reset(token)
 
 
 def thread_count() -> int:
-    """OMP_NUM_THREADS if it is a positive integer, otherwise the processors this process may use."""
+    """1 within `single_threaded`, OMP_NUM_THREADS if it is a positive integer, otherwise the processors this process may use."""
+    if _single.get():
+        return 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdigit() and int(wanted) > 0 else len(os.sched_getaffinity(0))
 

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,40 @@ def test_general_value(tmp_path, monkeypatch, capsys):
     assert scope["limit"].record["face velocity"] == "midpoint"
 
 
+def study(name, folder, **particles):
+    """The study of an example with fewer tokens and runs, or fewer values of beta."""
+    tables = tomllib.loads((EXAMPLES / f"{name}.toml").read_text())
+    tables["particles"] |= particles
+    if "sweep" in tables:
+        tables["sweep"]["attention.beta"]["count"] = 3
+    return mf.study(tables, folder).table
+
+
+def test_convergence(tmp_path):
+    table = study("convergence", tmp_path, counts=[100, 400, 1600], runs=2)
+    assert table.where(quantity="order", t=2.0).column("limit")[0] == pytest.approx(PINNED["convergence"], abs=1e-6)
+    assert table.where(quantity="w1").column("mean").max() < 0.5
+
+
+def test_phase(tmp_path):
+    table = study("phase", tmp_path, runs=2)
+    last = table.where(t=30.0, source="limit")
+    assert last.column("share") == pytest.approx(PINNED["phase"], abs=1e-6)
+    assert last.column("clusters").tolist() == [1, 2, 4]
+
+
+def test_first_clusters(tmp_path):
+    table = study("first_clusters", tmp_path, counts=[200], runs=1)
+    assert table.where(source="limit").column("clusters").tolist() == [3]
+    assert table.where(source="limit").column("t")[0] == pytest.approx(PINNED["first_clusters"], abs=1e-6)
+
+
+def test_inner_products(tmp_path):
+    table = study("inner_products", tmp_path, runs=2)
+    assert np.abs(table.column("mean") - table.column("equiangular")).max() <= 0.02
+    assert table.where(t=2.0).column("equiangular")[0] == pytest.approx(PINNED["inner_products"], abs=2e-3)
+
+
 def test_three_clusters():
     case = read_case(EXAMPLES / "three_clusters.toml")
     limit = mf.solve(case.limit.system, case.limit.start, case.t_end, save_at=case.times, stepper=case.limit.stepper)
@@ -79,6 +114,10 @@ def test_three_clusters():
 
 
 PINNED = {
+    "convergence": 0.765350,
+    "phase": [1.0, 0.524699, 0.259532],
+    "first_clusters": 17.485444,
+    "inner_products": 0.584312,
     "one_cluster": 0.999577,
     "usa_against_sa": 0.970929,
     "general_value": 0.946260,

@@ -13,7 +13,7 @@ PACKAGE = Path(mf.__file__).parent
 ROWS = (
     "sphere scaled records inputs bessel threads components",
     "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate",
-    "mesh.contents mesh.stl_obj mesh.vtk_xml mesh.files",
+    "mesh.contents mesh.stl_obj mesh.vtk_xml mesh.files tables",
     "quadrature measure initial projection stratified token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux atoms",
@@ -21,7 +21,8 @@ ROWS = (
     "exact diagnostics distances comparison stages",
     "export.vtk export.pictures export.films",
     "case",
-    "stopping cli",
+    "studies.rates studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
+    "export.studies studies.executors studies.study stopping cli",
 )
 ORDER = [name for row in ROWS for name in row.split()]
 """A module may import only modules before it: the list reads as the method."""

@@ -46,6 +46,10 @@ def test_rows_off_the_sphere_are_refused_or_normalised(tmp_path):
         (np.zeros((0, 3)), {}, "wanted n >= 1 rows"),
         (np.array([[1.0, 0.0, -1.0]]), {"weighted": True}, r"weights of .*\[0\] is -1"),
         (np.array([[1.0, 0.0, 0.0]]), {"weighted": True}, "all zero"),
+        (np.array([[1j, 0]]), {}, "shape .1, 2. and type complex128, wanted .n, d. numbers"),
+        (np.array([["1", "0"]]), {}, "type <U1, wanted .n, d. numbers"),
+        (np.array([[True, False]]), {}, "type bool, wanted .n, d. numbers"),
+        (np.array([[1e200, 1e200]]), {}, r"\[0\] has length inf"),
     ],
 )
 def test_bad_rows(rows, options, message, tmp_path):
@@ -65,3 +69,31 @@ def test_bad_files(tmp_path):
     (tmp_path / "tokens.npy").write_bytes(b"not numpy")
     with pytest.raises(ValueError, match="cannot be read"):
         mf.read_tokens(tmp_path / "tokens.npy")
+
+
+def test_numbers_near_the_ends_of_the_range(tmp_path):
+    """Lengths and weights whose squares or sums are no floats."""
+    rows = np.array([[3e200, 4e200, 1e308], [0.0, 3e-320, 1.5e308], [-1.0, 0.0, 5e-324]])
+    measure = mf.read_tokens(written(tmp_path / "tokens.npy", rows), weighted=True, normalise=True)
+    assert np.allclose(measure.points, [[0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], atol=1e-15)
+    assert measure.masses == pytest.approx(np.array([0.4, 0.6, 0.0]), rel=1e-15)
+
+
+def test_a_header_is_not_believed_before_the_values_are_there(tmp_path):
+    """Columns in Fortran's order; a shape of terabytes, or one that is too small; a later format."""
+    path = tmp_path / "tokens.npy"
+    np.save(path, np.asfortranarray(POINTS))
+    whole = path.read_bytes()
+    assert np.array_equal(mf.read_tokens(path).points, POINTS)
+    for old, new, message in (
+        (b"(3, 3)", b"(2, 3)", "has 72 bytes of values, wanted 48 for shape .2, 3."),
+        (b"(3, 3)", b"(3, 9)", "has 72 bytes of values, wanted 216"),
+        (b"'<f8'", b"'|O8'", "shape .3, 3. and type object"),
+        (b"NUMPY\x01", b"NUMPY\x03", "version .3, 0. of the format, wanted"),
+    ):
+        path.write_bytes(whole.replace(old, new, 1))
+        with pytest.raises(ValueError, match=message):
+            mf.read_tokens(path)
+    path.write_bytes(whole.replace(b"(3, 3), }" + 11 * b" ", b"(99999999999999, 3)}", 1))
+    with pytest.raises(ValueError, match="has 72 bytes of values, wanted 2399999999999976"):
+        mf.read_tokens(path)

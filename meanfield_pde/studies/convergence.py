@@ -1,0 +1,302 @@
+"""How fast n tokens follow the limit: distances between them over n, at given times.
+
+| quantity | between tokens and limit |
+|---|---|
+| w1, w2 | Wasserstein distances, geodesic cost (radians); on S^1 to the density spread within its cells |
+| mmd | maximum mean discrepancy of the kernel e^{beta (<x, y> - 1)} |
+| energy | abs(E_n / E - 1) |
+| order | abs(R_n - R), R = abs(int x dmu) |
+| clusters | the tokens' number of settled clusters |
+
+Each has a column `limit_error`: the same quantity between the limits on the mesh and on one twice as coarse, an upper estimate of what
+the mesh changes. A token's weight on itself is negligible, and the limit valid, only for n >> e^beta / Lambda_0(beta) (`validity` is n
+over that bound). Means that the mesh or that bound spoils are flagged and take no part in the fitted rates.
+
+Data in: jobs. Data out: one row per parameter set, n, time and quantity.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.atoms import CLUSTER
+from meanfield_pde.attention.model import Attention
+from meanfield_pde.bessel import log_lambda
+from meanfield_pde.case import make_mesh
+from meanfield_pde.comparison import distances
+from meanfield_pde.diagnostics import log_energy, order_parameter
+from meanfield_pde.distances import mmd
+from meanfield_pde.initial import Smoothed
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.projection import bin_tokens, project
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stages import settled_clusters
+from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, density, limit_clusters, token_runs
+from meanfield_pde.studies.rates import Rate, fit_rate
+from meanfield_pde.tables import Table, named
+
+QUANTITIES = ("w1", "w2", "mmd", "energy", "order", "clusters")
+SPREAD, LEAST_SPREAD, MOST_SPREAD = 16, 1 << 12, 1 << 17
+"""On S^1 arcs are spread to so many points for each token, at least and at most so many, so that W1 does not see the cells."""
+
+MESH_SHARE = 0.25
+"""A mean is limited by the mesh where the limit's own error exceeds this part of it."""
+
+VALID = 10.0
+"""The limit counts as valid from this many times the bound of n."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """quantities: which of w1, w2, mmd, energy, order, clusters. largest_plan: bytes that an exact transport plan may take (S^2); larger
+    measures are aggregated first, and the error that makes is a column. angle: of a cluster, radians."""
+
+    quantities: tuple[str, ...] = QUANTITIES
+    largest_plan: float = 5e8
+    angle: float = CLUSTER
+
+    name = "convergence"
+    first_column = "t"
+    samplings = SAMPLINGS
+    limit_comes_first = True
+    limit_per_run = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.quantities, str) or not len(self.quantities):
+            raise ValueError(f"quantities is {self.quantities!r}, wanted a list of some of {', '.join(QUANTITIES)}")
+        object.__setattr__(self, "quantities", tuple(inputs.choice("quantities", name, QUANTITIES) for name in self.quantities))
+        inputs.number("largest_plan", self.largest_plan, above=0.0)
+        inputs.number("angle", self.angle, above=0.0, high=np.pi)
+
+    def limit(self, job: Job) -> Arrays:
+        """The limit at each time, its observables and its own errors."""
+        fine, coarse = self._limits(job, lambda mesh: project(mesh, job.law()))
+        found = [self._differences(a, b, job.attention(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
+        arrays: Arrays = {"errors": np.array(found), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
+        for k, seen in enumerate(fine):
+            arrays |= {f"cells_{k}": seen.cell_masses, f"atoms_{k}": seen.atoms.points, f"masses_{k}": seen.atoms.masses}
+        return arrays
+
+    def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
+        """Differences (runs, n_t, n_quantities); with densities of their own also the errors of those."""
+        attention = job.attention()
+        starts = [job.start(run) for run in job.runs]
+        stored = None if limit is None else _stored(limit, make_mesh(job.tables["mesh"]))
+        points = min(max(SPREAD * job.count, LEAST_SPREAD), MOST_SPREAD)
+        values, errors, approximations = [], [], []
+        for start, states in zip(starts, token_runs(job, starts), strict=True):
+            fine = stored
+            if fine is None:
+                fine, coarse = self._limits(job, partial(_averages, tokens=start, job=job))
+                errors.append([self._differences(a, b, attention, MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)])
+            seen = [_Seen.of(attention, state, settled_clusters(state, self.angle)) for state in states]
+            found = [self._differences(a, b, attention, points) for a, b in zip(fine, seen, strict=True)]
+            values.append([numbers for numbers, _ in found])
+            approximations.append([error for _, error in found])
+        arrays = {"values": np.array(values), "approximations": np.array(approximations)}
+        return arrays | ({"errors": np.array(errors)} if errors else {})
+
+    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> "list[dict[str, Any]]":
+        """The rows of one parameter set."""
+        validity = _validity(job.attention(), job.law().dimension)
+        rows = []
+        for k, t in enumerate(job.times):
+            for q, quantity in enumerate(self.quantities):
+                means = [_Mean.of(n, arrays, limit, k, q, validity * n, quantity) for n, arrays in tokens.items()]
+                rate = _rate(means) if quantity != "clusters" else Rate()
+                value = limit["values"][k] if limit is not None else np.full(3, np.nan)
+                of_limit = {"energy": np.exp(value[0]), "order": value[1], "clusters": value[2]}.get(quantity, np.nan)
+                rows += [{"t": t, "quantity": quantity} | mean.row() | {"limit": float(of_limit)} | _rate_row(rate) for mean in means]
+        return rows
+
+    def arrays(self, table: Table) -> Arrays:
+        return {}
+
+    def report(self, table: Table) -> list[str]:
+        """The rates, and what a reader must know."""
+        lines = [f"{'quantity':>10}{'t':>10}{'slope':>9}   95 % interval   fitted to n"]
+        fitted: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        place = table.names.index("t")
+        for cells in table.rows:
+            row = dict(zip(table.names, cells, strict=True))
+            if row["quantity"] != "clusters":
+                fitted.setdefault((*cells[:place], row["quantity"], row["t"]), []).append(row)
+        for key, rows in fitted.items():
+            *values, quantity, t = key
+            first, used = rows[0], [row["n"] for row in rows if not (row["mesh_limited"] or row["below_validity"])]
+            span = f"{min(used)} .. {max(used)}" if used else "none"
+            interval = f"{first['slope_low']:6.3f} .. {first['slope_high']:6.3f}"
+            where = named(table.names[:place], values)
+            lines.append(f"{quantity:>10}{t:10g}{first['slope']:9.3f}   {interval}   {span:<16}{where}".rstrip())
+        return lines + list(_notes(table))
+
+    def _limits(self, job: Job, start: Any) -> tuple[list["_Seen"], list["_Seen"]]:
+        """What is seen of the limit on the mesh and on the coarse one, at each time."""
+        solutions = (density(job, start), density(job, start, "coarse_mesh"))
+        fine, coarse = ([_of_limit(solution, k, self.angle) for k in range(len(job.times))] for solution in solutions)
+        return fine, coarse
+
+    def _differences(self, a: "_Seen", b: "_Seen", attention: Attention, points: int) -> tuple[list[float], float]:
+        """The quantities between a limit and something else, and what transport adds to w1 by points in place of arcs or aggregation."""
+        w1 = w2 = error = 0.0
+        if {"w1", "w2"} & set(self.quantities):
+            (mu, off), (nu, off_too) = (seen.spread(points) for seen in (a, b))
+            w1, w2, error, _ = distances(mu, nu, self.largest_plan)
+            error += off + off_too
+        found = {
+            "w1": lambda: w1,
+            "w2": lambda: w2,
+            "mmd": lambda: mmd(a.measure, b.measure, attention.beta),
+            "energy": lambda: abs(float(np.expm1(b.log_energy - a.log_energy))),
+            "order": lambda: abs(b.order - a.order),
+            "clusters": lambda: float(b.clusters),
+        }
+        return [found[name]() for name in self.quantities], error
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is compared of a state: cells of a mesh and atoms, or tokens, which are atoms alone."""
+
+    cells: Measure | None
+    atoms: Measure
+    mesh: SphereMesh | None
+    log_energy: float
+    order: float
+    clusters: int
+
+    @classmethod
+    def of(cls, attention: Attention, tokens: Measure, clusters: int) -> "_Seen":
+        return cls(None, tokens, None, log_energy(attention, tokens), order_parameter(tokens), clusters)
+
+    @property
+    def cell_masses(self) -> FloatArray:
+        return np.empty(0) if self.cells is None else self.cells.masses
+
+    @property
+    def measure(self) -> Measure:
+        return self.atoms if self.cells is None else Measure.joined(self.cells, self.atoms)
+
+    def spread(self, points: int) -> tuple[Measure, float]:
+        """The measure with its arcs as about so many points, and what that changes in W1; on S^2 a cell stays one point."""
+        if self.cells is None or self.mesh is None or self.mesh.dimension > 2:
+            return self.measure, 0.0
+        parts = -(-points // self.mesh.n_cells)
+        first = self.mesh.vertices[self.mesh.cell_vertices[self.mesh.cell_offsets[:-1]]]
+        angles = np.arctan2(first[:, 1], first[:, 0])[:, None] + self.mesh.areas[:, None] * (np.arange(parts) + 0.5) / parts
+        places = np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(-1, 2)
+        arcs = Measure.trusted(places, np.repeat(self.cells.masses / parts, parts))
+        return Measure.joined(arcs, self.atoms), float(self.cells.masses @ self.mesh.areas) / parts / 4
+
+
+def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:
+    attention, state = solution.attention, solution.measure(k)
+    cells = Measure.trusted(solution.mesh.centers, solution.masses[k])
+    observed = (log_energy(attention, state), order_parameter(state), limit_clusters(solution, k, angle))
+    return _Seen(cells, solution.atoms(k), solution.mesh, *observed)
+
+
+def _stored(limit: Arrays, mesh: SphereMesh) -> list[_Seen]:
+    return [
+        _Seen(
+            Measure.trusted(mesh.centers, limit[f"cells_{k}"]),
+            Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]),
+            mesh,
+            float(log),
+            float(order),
+            int(count),
+        )
+        for k, (log, order, count) in enumerate(limit["values"])
+    ]
+
+
+def _averages(mesh: SphereMesh, tokens: Measure, job: Job) -> FloatArray:
+    """The density that starts from the same tokens."""
+    assert job.particles is not None, "a job of tokens has particles"
+    bandwidth = job.particles.bandwidth
+    return bin_tokens(mesh, tokens) if bandwidth is None else project(mesh, Smoothed(tokens, bandwidth))
+
+
+def _validity(attention: Attention, d: int) -> float:
+    """Lambda_0(beta) / e^beta, with beta times the norm of K^T Q: the share of a token's weight on itself is 1/n over this."""
+    radius = attention.beta * attention.bilinear_norm
+    return float(np.exp(log_lambda(d, 0, radius) - radius))
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """A quantity over the runs of one n at one time."""
+
+    n: int
+    quantity: str
+    values: FloatArray = field(repr=False)
+    limit_error: float
+    approximation: float
+    validity: float
+
+    @classmethod
+    def of(cls, n: int, arrays: Arrays, limit: Arrays | None, k: int, q: int, validity: float, quantity: str) -> "_Mean":
+        error = limit["errors"][k, q] if limit is not None else arrays["errors"][:, k, q].mean()
+        approximate = arrays["approximations"][:, k].mean() if quantity in ("w1", "w2") else 0.0
+        return cls(n, quantity, arrays["values"][:, k, q], float(error), float(approximate), validity)
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def standard_error(self) -> float:
+        runs = len(self.values)
+        return float(self.values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan
+
+    @property
+    def mesh_limited(self) -> bool:
+        return self.quantity != "clusters" and self.limit_error + self.approximation > MESH_SHARE * self.mean
+
+    @property
+    def below_validity(self) -> bool:
+        return self.validity < VALID
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "runs": len(self.values),
+            "mean": self.mean,
+            "standard_error": self.standard_error,
+            "limit_error": self.limit_error,
+            "approximation_error": self.approximation,
+            "mesh_limited": self.mesh_limited,
+            "validity": self.validity,
+            "below_validity": self.below_validity,
+        }
+
+
+def _rate(means: list[_Mean]) -> Rate:
+    """Fitted to the means that neither the mesh nor the validity of the limit spoils."""
+    used = [mean for mean in means if not (mean.mesh_limited or mean.below_validity)]
+    columns = np.array([(mean.n, mean.mean, np.nan_to_num(mean.standard_error)) for mean in used]).reshape(-1, 3)
+    return fit_rate(*columns.T)
+
+
+def _rate_row(rate: Rate) -> dict[str, float]:
+    return {"slope": rate.slope, "slope_low": rate.low, "slope_high": rate.high, "factor": rate.factor}
+
+
+def _notes(table: Table) -> Iterator[str]:
+    """What is flagged, one sentence each."""
+    columns = {name: table.column(name) for name in ("quantity", "n", "mesh_limited", "below_validity")}
+    for quantity in dict.fromkeys(columns["quantity"]):
+        limited = columns["n"][(columns["quantity"] == quantity) & columns["mesh_limited"]]
+        if len(limited):
+            counts = ", ".join(str(n) for n in np.unique(limited))
+            yield f"note: {quantity} is limited by the mesh at n = {counts}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
+    few = columns["n"][columns["below_validity"]]
+    if len(few):
+        counts = ", ".join(str(n) for n in np.unique(few))
+        yield f"note: n = {counts} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"

@@ -1,0 +1,118 @@
+"""Histograms of the inner products of two tokens, or of two draws of the limit, at chosen times; d may be large for tokens.
+
+Independent tokens in a high dimension are almost orthogonal and stay almost equiangular: their common inner product follows
+
+    g' = 2 e^{beta g} (1 - g) ((n-1) g + 1) / (e^beta + (n-1) e^{beta g})          (2312.10794, section 6; `mf.exact.equiangular`)
+
+Data in: jobs. Data out: one row per time, source and bin.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde import exact, inputs
+from meanfield_pde.diagnostics import inner_products
+from meanfield_pde.measure import Measure
+from meanfield_pde.projection import project
+from meanfield_pde.quadrature import cell_simplices, lifted_rule
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.studies.jobs import Arrays, Job, density, token_runs
+from meanfield_pde.tables import Table, named
+
+SPREAD_DEGREE, MOST_SPREAD = 2, 20_000
+"""Of the rule whose points stand for a cell, and how many points there may be; finer meshes have their centres alone."""
+
+
+@dataclass(frozen=True)
+class InnerProducts:
+    """bins: of equal width in [-1, 1]."""
+
+    bins: int = 80
+
+    name = "inner_products"
+    first_column = "t"
+    samplings = ("independent", "stratified")
+    limit_comes_first = False
+    limit_per_run = False
+
+    def __post_init__(self) -> None:
+        inputs.integer("bins", self.bins, low=1)
+
+    @property
+    def edges(self) -> FloatArray:
+        return np.linspace(-1, 1, self.bins + 1)
+
+    def limit(self, job: Job) -> Arrays:
+        """Shares (n_t, bins) and means (n_t,) of the inner products of two draws."""
+        solution = density(job, lambda mesh: project(mesh, job.law()))
+        means = [solution.measure(k).mean() for k in range(len(job.times))]
+        return {
+            "shares": np.array([inner_products(_spread(solution, k), self.edges) for k in range(len(job.times))]),
+            "means": np.array([mean @ mean for mean in means]),
+        }
+
+    def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
+        """The same of two different tokens of every run, (runs, n_t, bins) and (runs, n_t)."""
+        runs = token_runs(job, [job.start(run) for run in job.runs])
+        return {
+            "shares": np.array([[inner_products(state, self.edges, self_pairs=False) for state in states] for states in runs]),
+            "means": np.array([[_mean_product(state) for state in states] for states in runs]),
+        }
+
+    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
+        rows = []
+        for n, arrays in tokens.items():
+            shares, means = arrays["shares"].mean(axis=0), arrays["means"].mean(axis=0)
+            rows += self._rows(job, "tokens", n, len(arrays["shares"]), shares, means, _equiangular(job, n, means[0]))
+        if limit is not None:
+            rows += self._rows(job, "limit", 0, 1, limit["shares"], limit["means"], np.full(len(job.times), np.nan))
+        return rows
+
+    def arrays(self, table: Table) -> Arrays:
+        return {}
+
+    def report(self, table: Table) -> list[str]:
+        """The mean inner product over time, and the equiangular law where it applies."""
+        place = table.names.index("t")
+        lines = [f"{'t':>10}{'tokens':>10}{'mean':>12}{'equiangular':>14}"]
+        for (*values, t, _, n), (mean, law) in {row[: place + 3]: row[-2:] for row in table.rows}.items():
+            lines.append(f"{t:10.4g}{n or 'limit':>10}{mean:12.5f}{law:14.5f}  {named(table.names[:place], values)}".rstrip())
+        return lines
+
+    def _rows(self, job: Job, source: str, n: int, runs: int, shares: Any, means: Any, equiangular: FloatArray) -> list[dict[str, Any]]:
+        edges = self.edges.tolist()
+        names = ("t", "source", "n", "runs", "low", "high", "share", "mean", "equiangular")
+        return [
+            dict(zip(names, (t, source, n, runs, edges[b], edges[b + 1], float(share), float(mean), float(g)), strict=True))
+            for t, row, mean, g in zip(job.times, shares, means, equiangular, strict=True)
+            for b, share in enumerate(row)
+        ]
+
+
+def _spread(solution: Solution, k: int) -> Measure:
+    """The measure with some points in each cell, so that the histogram does not show the lattice of the centres."""
+    mesh = solution.mesh
+    corners, owner = cell_simplices(mesh)
+    points, weights = lifted_rule(corners, SPREAD_DEGREE)
+    if weights.size > MOST_SPREAD:
+        return solution.measure(k)
+    shares = weights * (solution.masses[k] / mesh.areas)[owner][:, None]
+    return Measure.joined(Measure.trusted(points.reshape(-1, mesh.dimension), shares.ravel()), solution.atoms(k))
+
+
+def _mean_product(state: Measure) -> float:
+    """The mean of <x, y> over pairs of different tokens."""
+    mean, own = state.mean(), state.masses @ state.masses
+    return float((mean @ mean - own) / (state.total**2 - own))
+
+
+def _equiangular(job: Job, n: int, start: float) -> FloatArray:
+    """The equiangular law from the mean inner product at the first time; nan where it does not apply (Q, K, V, USA; S^1 and S^2)."""
+    attention, times = job.attention(), np.array(job.times)
+    plain = attention.normalised and attention.query is None and attention.key is None and attention.value is None
+    if not plain or job.law().dimension <= 3:
+        return np.full(len(times), np.nan)
+    return np.asarray(exact.equiangular(n, attention.beta, float(start), times - times[0]))

@@ -1,0 +1,177 @@
+"""Jobs: the parts of a study that are computed, stored and resumed one by one, and what every kind of study runs in them.
+
+A job is plain values, so that it can be sent to another process or machine and named by its content. Run r of n tokens draws from
+numpy's generator seeded with (seed, n, r): it depends neither on the order of execution, nor on the number of workers, nor on the
+parameters, so that parameter sets are compared on the same draws.
+
+Data in: a job. Data out: the density at the job's times, or measures of tokens at them.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.attention.model import Attention
+from meanfield_pde.case import construct, make_law, make_system
+from meanfield_pde.ensembles import solve_ensemble
+from meanfield_pde.initial import Law
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.particles import ParticleSystem
+from meanfield_pde.solution import Solution
+from meanfield_pde.solve import solve
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stages import SETTLED, settled_clusters
+from meanfield_pde.stepping import Adaptive
+from meanfield_pde.stratified import stratified
+
+Arrays = dict[str, np.ndarray]
+
+SAMPLINGS = ("independent", "stratified", "binned", "smoothed")
+METHODS = ("auto", "direct", "spectral")
+MOST_SUMMED = 512
+"""Up to this many tokens method "auto" sums, run beside run; beyond it transforms are faster, where there are any."""
+
+SPECTRAL_RTOL = 1e-10
+"""Smallest relative tolerance of integrators with velocities from transforms."""
+
+
+@dataclass(frozen=True)
+class Particles:
+    """The ensembles of a study: `runs` runs of n tokens for each n in `counts`.
+
+    sampling: "independent" tokens of the law; "stratified" ones (`mf.stratified`: quantiles on S^1, a weighted quadrature on S^2);
+    or independent ones from which the density is started too, "binned" into its cells or "smoothed" with caps of the `bandwidth` (radians),
+    so that like is compared with like. method: "direct" sums, "spectral" transforms, or "auto", sums up to 512 tokens or beyond S^2.
+    rtol: relative error of a step. Raises ValueError naming the field.
+    """
+
+    counts: tuple[int, ...]
+    runs: int
+    sampling: str = "independent"
+    bandwidth: float | None = None
+    method: str = "auto"
+    rtol: float = 1e-9
+
+    def __post_init__(self) -> None:
+        counts = [self.counts] if isinstance(self.counts, int) else list(self.counts)
+        checked = tuple(inputs.integer(f"counts[{i}]", n, low=2) for i, n in enumerate(counts))
+        if not checked or len(set(checked)) < len(checked):
+            raise ValueError(f"counts is {counts}, wanted different numbers of tokens")
+        object.__setattr__(self, "counts", checked)
+        inputs.integer("runs", self.runs, low=1)
+        inputs.choice("sampling", self.sampling, SAMPLINGS)
+        if (self.bandwidth is not None) != (self.sampling == "smoothed"):
+            raise ValueError(f"bandwidth is {self.bandwidth} with sampling {self.sampling!r}, wanted one with 'smoothed' and only there")
+        if self.bandwidth is not None:
+            inputs.number("bandwidth", self.bandwidth, above=0.0, high=np.pi)
+        inputs.choice("method", self.method, METHODS)
+        inputs.number("rtol", self.rtol, low=1e-13, high=1e-2)
+
+    @property
+    def starts_the_density(self) -> bool:
+        """Whether each run has a density of its own, started from the same tokens."""
+        return self.sampling in ("binned", "smoothed")
+
+
+@dataclass(frozen=True)
+class Job:
+    """what: "limit" or "tokens". kind: the name of the study's kind. options: of the kind, plain values. tables: mesh, coarse_mesh,
+    attention, start and solver, as in a case. times: increasing. Runs first .. last - 1 of `count` tokens; a limit has count 0."""
+
+    what: str
+    kind: str
+    options: Mapping[str, Any]
+    tables: Mapping[str, Any]
+    times: tuple[float, ...]
+    seed: int
+    particles: Particles | None = None
+    count: int = 0
+    first: int = 0
+    last: int = 1
+
+    @property
+    def key(self) -> str:
+        """A name made from all that the job's result depends on."""
+        described = asdict(self) | {"version": version("meanfield-pde")}
+        if self.particles is not None:
+            described["particles"] = {name: value for name, value in asdict(self.particles).items() if name not in ("counts", "runs")}
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def described(self) -> str:
+        """What it is, in words."""
+        who = f"runs {self.first} to {self.last - 1} of {self.count} tokens" if self.what == "tokens" else "the limit"
+        return f"{who} with attention {dict(self.tables.get('attention', {}))}"
+
+    @property
+    def cost(self) -> float:
+        """Rough work, in token velocities."""
+        return (self.last - self.first) * max(self.count, 1000) * len(self.times) ** 0.5
+
+    @property
+    def runs(self) -> range:
+        return range(self.first, self.last)
+
+    def entropy(self, run: int) -> list[int]:
+        """What the random numbers of a run are made from."""
+        return [self.seed, self.count, run]
+
+    def attention(self) -> Attention:
+        return construct("attention", Attention, self.tables.get("attention", {}))
+
+    def law(self) -> Law:
+        return make_law("start", self.tables["start"])
+
+    def start(self, run: int) -> Measure:
+        """The tokens of a run at t = 0."""
+        assert self.particles is not None, "a job of tokens has particles"
+        if self.particles.sampling == "stratified":
+            return stratified(self.law(), self.count, self.entropy(run))
+        return Measure(self.law().draw(np.random.default_rng(self.entropy(run)), self.count))
+
+
+def density(job: Job, start: Callable[[SphereMesh], FloatArray], mesh: str = "mesh") -> Solution:
+    """The density at a job's times, on the mesh of that table, from the cell averages that `start` gives there."""
+    system, stepper = make_system(job.tables[mesh], job.tables.get("solver", {}), job.attention())
+    return solve(system, start(system.mesh), job.times[-1], save_at=job.times, stepper=stepper)
+
+
+def token_runs(job: Job, starts: list[Measure]) -> list[list[Measure]]:
+    """The tokens that start so at the job's times, (runs, n_t) measures; small runs advance beside each other, large ones by transforms."""
+    assert job.particles is not None, "a job of tokens has particles"
+    if _method(job, starts[0].dimension) == "direct":
+        points, masses = (np.stack([getattr(start, name) for start in starts]) for name in ("points", "masses"))
+        rtol = job.particles.rtol
+        ensemble = solve_ensemble(job.attention(), points, job.times, masses=masses, rtol=rtol, atol=rtol / 100)
+        return [[ensemble.measure(run, k) for k in range(len(job.times))] for run in range(len(starts))]
+    solutions = [token_solution(job, start) for start in starts]
+    return [[solution.measure(k) for k in range(len(job.times))] for solution in solutions]
+
+
+def token_solution(job: Job, start: Measure) -> Solution:
+    """One run of tokens at the job's times; transforms where they are faster, unless the method says otherwise."""
+    assert job.particles is not None, "a job of tokens has particles"
+    method = _method(job, start.dimension)
+    rtol = job.particles.rtol if method == "direct" else max(job.particles.rtol, SPECTRAL_RTOL)
+    system = ParticleSystem(job.attention(), method=method)
+    return solve(system, start, job.times[-1], save_at=job.times, stepper=Adaptive(rtol, rtol / 100))
+
+
+def _method(job: Job, d: int) -> str:
+    assert job.particles is not None, "a job of tokens has particles"
+    if job.particles.method != "auto":
+        return job.particles.method
+    return "direct" if job.count <= MOST_SUMMED or d > 3 else "spectral"
+
+
+def limit_clusters(solution: Solution, k: int, angle: float) -> int:
+    """The number of clusters of a density: of its atoms, 0 while more than `stages.SETTLED` of the mass is on cells."""
+    atoms = solution.atoms(k)
+    return settled_clusters(atoms, angle) if atoms.total >= 1 - SETTLED else 0

@@ -1,0 +1,306 @@
+"""A study: one file that says which limits and which ensembles of tokens to run, checked as a whole before anything is.
+
+| table | what |
+|---|---|
+| kind, seed, times | "convergence", "phase", "clusters" or "inner_products"; one seed for everything; increasing times |
+| [attention], [start], [mesh], [solver] | as in a case; without [mesh] there is no limit |
+| [coarse_mesh] | convergence: the mesh that tells the limit's own error; by default half as fine as [mesh] |
+| [particles] | counts, runs, sampling, bandwidth, method, rtol; without it there are no tokens |
+| [sweep] | dotted keys and their values: one parameter set for each combination |
+
+The other keys are the kind's own options. times and the values of a sweep are lists or {low, high, count}, evenly spaced.
+
+Data in: a file or nested plain values. Data out: a `Study`, whose jobs are plain values too.
+"""
+
+import copy
+import hashlib
+import inspect
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.attention.model import Attention
+from meanfield_pde.case import construct, make_law, make_mesh, make_system
+from meanfield_pde.initial import Law
+from meanfield_pde.solve import output_times
+from meanfield_pde.studies.convergence import Convergence
+from meanfield_pde.studies.first_clusters import FirstClusters
+from meanfield_pde.studies.inner_products import InnerProducts
+from meanfield_pde.studies.jobs import Arrays, Job, Particles
+from meanfield_pde.studies.phase import AXIS, Phase
+from meanfield_pde.tables import Table
+
+
+class Kind(Protocol):
+    """What a kind of study computes and reports; its fields are its options."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def first_column(self) -> str:
+        """The first column of the table after the parameters."""
+        ...
+
+    @property
+    def samplings(self) -> tuple[str, ...]:
+        """The ways of `Particles` to sample that it knows."""
+        ...
+
+    @property
+    def limit_comes_first(self) -> bool:
+        """Whether jobs of tokens are given the arrays of the limit of their parameter set."""
+        ...
+
+    @property
+    def limit_per_run(self) -> bool:
+        """Whether the limit too has runs, one for each of the tokens'."""
+        ...
+
+    def limit(self, job: Job) -> Arrays: ...
+
+    def tokens(self, job: Job, limit: Arrays | None) -> Arrays: ...
+
+    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
+        """The rows of one parameter set; tokens: the arrays of all runs of each n."""
+        ...
+
+    def arrays(self, table: Table) -> Arrays:
+        """The table's content as arrays, where that is its natural form; none otherwise."""
+        ...
+
+    def report(self, table: Table) -> list[str]:
+        """What the table says, a line each."""
+        ...
+
+
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Convergence, Phase, FirstClusters, InnerProducts)}
+TABLES = ("mesh", "coarse_mesh", "attention", "start", "solver")
+KEYS = ("kind", "seed", "times", *TABLES, "particles", "sweep", "made_with")
+LARGEST_BLOCK, BLOCK_TOKENS = 64, 16_384
+"""Runs of a job: at most so many, and so many tokens together, whatever the number of workers."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """One parameter set. values: of the sweep's keys. tables: with those values in them."""
+
+    values: Mapping[str, Any]
+    tables: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file asks for; sets: its parameter sets, at least one."""
+
+    kind: Kind
+    seed: int
+    times: tuple[float, ...]
+    sets: tuple[Parameters, ...]
+    particles: Particles | None
+    tables: Mapping[str, Any]
+    sweep: Mapping[str, tuple[Any, ...]]
+
+    @property
+    def has_limit(self) -> bool:
+        return "mesh" in self.tables
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return self.particles.counts if self.particles is not None else ()
+
+    @property
+    def runs(self) -> int:
+        return self.particles.runs if self.particles is not None else 0
+
+    def job(self, parameters: Parameters) -> Job:
+        """The limit's job of one set."""
+        return Job("limit", self.kind.name, _options(self.kind), parameters.tables, self.times, 0)
+
+    def limit_jobs(self, parameters: Parameters) -> list[Job]:
+        """The jobs of the limit of one set; none where each run of tokens has its own."""
+        own = self.particles is not None and self.particles.starts_the_density
+        if not self.has_limit or own:
+            return []
+        job = self.job(parameters)
+        if not self.kind.limit_per_run:
+            return [job]
+        return [replace(job, seed=self.seed, first=run, last=run + 1) for run in range(self.runs)]
+
+    def token_jobs(self, parameters: Parameters) -> list[Job]:
+        """The jobs of all runs of all numbers of tokens of one set, in blocks of fixed size."""
+        tables = parameters.tables
+        if not self.kind.limit_comes_first:
+            tables = {name: tables[name] for name in ("attention", "start") if name in tables}
+        job = Job("tokens", self.kind.name, _options(self.kind), tables, self.times, self.seed, self.particles)
+        return [
+            replace(job, count=count, first=first, last=min(first + block, self.runs))
+            for count in self.counts
+            for block in [max(1, min(LARGEST_BLOCK, BLOCK_TOKENS // count))]
+            for first in range(0, self.runs, block)
+        ]
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole study as plain values, defaults included; `make_study` takes them."""
+        plain: dict[str, Any] = {"kind": self.kind.name, "seed": self.seed, "times": list(self.times)} | _options(self.kind)
+        plain |= {name: table for name, table in self.tables.items() if name in TABLES}
+        if self.particles is not None:
+            plain["particles"] = {name: value for name, value in asdict(self.particles).items() if value is not None}
+        return plain | ({"sweep": {name: list(values) for name, values in self.sweep.items()}} if self.sweep else {})
+
+
+def read_study(path: str | Path) -> Study:
+    """The study in a .toml or .json file; file names in it are relative to its folder.
+
+    Raises FileNotFoundError, or ValueError naming the key.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"no study file {file}")
+    try:
+        text = file.read_text(encoding="utf-8")
+        tables = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is neither TOML nor JSON: {error}") from None
+    return make_study(tables, file.parent)
+
+
+def make_study(tables: Mapping[str, Any], folder: Path = Path()) -> Study:
+    """The study in nested plain values. Raises ValueError naming the key; every parameter set is built once to see that it can be."""
+    kind = _kind(tables)
+    for name in ("times", "start"):
+        if name not in tables:
+            raise ValueError(f"study: {name} is missing")
+    for name in (*TABLES, "particles", "sweep"):
+        if not isinstance(tables.get(name, {}), Mapping):
+            raise ValueError(f"study: {name} is {tables[name]!r}, wanted a table [{name}]")
+    seed = inputs.integer("seed", tables.get("seed", 0), low=0)
+    times = _times(tables["times"])
+    particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
+    plain = _plain_tables(tables, folder)
+    sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
+    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep)
+    _check(study)
+    return study
+
+
+def _kind(tables: Mapping[str, Any]) -> Kind:
+    name = inputs.choice("kind", tables.get("kind", "convergence"), KINDS)
+    options = inspect.signature(KINDS[name]).parameters
+    inputs.known_keys("study", tables, (*KEYS, *options))
+    return construct("study", KINDS[name], {key: value for key, value in tables.items() if key in options})
+
+
+def _options(kind: Kind) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(kind).items()}
+
+
+def _times(value: Any) -> tuple[float, ...]:
+    times = inputs.array("times", _values("times", value), ("n_t",))
+    last = inputs.number("times[-1]", times[-1], above=0.0)
+    return tuple(output_times(last, None, times).tolist())
+
+
+def _values(name: str, value: Any) -> list[Any]:
+    """A list, or count numbers from low to high."""
+    if isinstance(value, Mapping):
+        inputs.known_keys(name, value, ("low", "high", "count"))
+        if len(value) < 3:
+            raise ValueError(f"{name} is {dict(value)}, wanted a list or low, high and count")
+        low, high = (inputs.number(f"{name} {end}", value[end]) for end in ("low", "high"))
+        return np.linspace(low, high, inputs.integer(f"{name} count", value["count"], low=2)).tolist()
+    if not isinstance(value, (list, tuple)) or not len(value):
+        raise ValueError(f"{name} is {value!r}, wanted a list of at least one value or a table with low, high and count")
+    return list(value)
+
+
+def _plain_tables(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The tables that make the jobs: with the coarse mesh, absolute file names and what is in those files."""
+    plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
+    if "mesh" in plain and tables.get("kind", "convergence") == "convergence":
+        plain.setdefault("coarse_mesh", _half_as_fine(plain["mesh"]))
+    elif "coarse_mesh" in plain:
+        raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
+    for name in ("mesh", "coarse_mesh"):
+        if "file" in plain.get(name, {}):
+            file = (folder / str(plain[name]["file"])).resolve()
+            make_mesh({"file": str(file)})
+            plain[name]["file"] = str(file)
+            plain[f"{name} digest"] = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    return plain
+
+
+def _half_as_fine(mesh: Mapping[str, Any]) -> dict[str, Any]:
+    if "file" in mesh:
+        raise ValueError("study: coarse_mesh is missing, wanted a mesh half as fine as the file's: it tells the limit's own error")
+    coarse = dict(mesh)
+    if "level" in coarse:
+        coarse["level"] = inputs.integer("mesh.level", coarse["level"], low=1) - 1
+    if "n" in coarse:
+        coarse["n"] = inputs.integer("mesh.n", coarse["n"], low=2) // 2
+    return coarse
+
+
+def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]]) -> Iterator[Parameters]:
+    for values in product(*sweep.values()):
+        changed = copy.deepcopy(dict(tables))
+        for name, value in zip(sweep, values, strict=True):
+            *path, last = name.split(".")
+            if not path or path[0] not in TABLES:
+                raise ValueError(f"sweep: unknown key {name!r}; wanted table.key with a table of {', '.join(TABLES)}")
+            table = changed
+            for part in path:
+                table = table.setdefault(part, {})
+            table[last] = value
+            if path[0] == "mesh" and "coarse_mesh" in changed:
+                changed["coarse_mesh"] = _half_as_fine(changed["mesh"])
+        yield Parameters(dict(zip(sweep, values, strict=True)), changed)
+
+
+def _check(study: Study) -> None:
+    """Builds what the jobs will build."""
+    particles, kind = study.particles, study.kind
+    if particles is None and not study.has_limit:
+        raise ValueError("study: mesh and particles are both missing, wanted a limit, tokens or both")
+    if isinstance(kind, Convergence) and (particles is None or not study.has_limit):
+        raise ValueError(f"study: {'mesh' if particles else 'particles'} is missing, wanted both in a study of kind 'convergence'")
+    if isinstance(kind, FirstClusters) and particles is None:
+        raise ValueError("study: particles is missing, wanted it: it says how many runs there are")
+    if isinstance(kind, Phase) and set(study.sweep) != {AXIS}:
+        raise ValueError(f"study: a phase diagram sweeps over {sorted(study.sweep)}, wanted {AXIS!r} alone")
+    if particles is not None and particles.sampling not in kind.samplings:
+        wanted = " or ".join(map(repr, kind.samplings))
+        raise ValueError(f"particles.sampling is {particles.sampling!r} in a study of kind {kind.name!r}, wanted {wanted}")
+    systems: dict[str, Any] = {}
+    for parameters in study.sets:
+        tables = parameters.tables
+        attention, law = construct("attention", Attention, tables.get("attention", {})), _law(kind, tables["start"])
+        if attention.dimension not in (None, law.dimension):
+            raise ValueError(f"start lives in R^{law.dimension}, wanted R^{attention.dimension} like the attention's matrices")
+        if particles is not None and particles.sampling == "stratified" and law.dimension > 3:
+            raise ValueError(f"particles.sampling is 'stratified' in R^{law.dimension}, wanted R^2 or R^3")
+        for name in ("mesh", "coarse_mesh"):
+            described = json.dumps([tables.get(name), tables.get("solver", {})], sort_keys=True)
+            if name in tables and described not in systems:
+                systems[described] = make_system(tables[name], tables.get("solver", {}), attention)[0].mesh.dimension
+            if name in tables and systems[described] != law.dimension:
+                raise ValueError(f"start lives in R^{law.dimension}, wanted R^{systems[described]} like the {name}")
+
+
+def _law(kind: Kind, start: Mapping[str, Any]) -> Law:
+    if not isinstance(kind, FirstClusters):
+        return make_law("start", start)
+    if start.get("kind") != "perturbed_uniform" or "seed" in start:
+        raise ValueError("start is not 'perturbed_uniform' or has a seed, wanted that kind without one: each run has noise of its own seed")
+    law = make_law("start", dict(start) | {"seed": 0})
+    if not getattr(law, "noise", 0.0):
+        raise ValueError("start.noise is 0, wanted a positive number: runs differ by their noise")
+    return law

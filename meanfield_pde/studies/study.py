@@ -1,0 +1,182 @@
+"""The verb: run what a study still lacks, put the table together, write it down.
+
+    OUT/runs/<key>.npz   one finished job each, named by all that its result depends on: it is never run again
+    OUT/study.csv        the table (tidy), OUT/study.png its picture, OUT/study.npz its arrays where it has some
+    OUT/study.json       the study as it was run, defaults included
+
+Data in: a study and a folder. Data out: those files and a `StudyResult`.
+"""
+
+import json
+import platform
+import zipfile
+from collections.abc import Mapping
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde.export.studies import draw
+from meanfield_pde.mesh.files import replacing
+from meanfield_pde.progress import Progress, progress_bar
+from meanfield_pde.studies.executors import executor
+from meanfield_pde.studies.jobs import Arrays, Job
+from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
+from meanfield_pde.system import SolveError
+from meanfield_pde.tables import Table, write_csv
+from meanfield_pde.threads import single_threaded
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """study: what was run. table: the rows of study.csv. arrays: of study.npz. folder: where the files are."""
+
+    study: Study
+    table: Table
+    arrays: Arrays
+    folder: Path
+
+    def __str__(self) -> str:
+        return "\n".join(self.study.kind.report(self.table))
+
+
+def study(
+    asked: Mapping[str, Any] | str | Path | Study,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: bool | Progress = False,
+) -> StudyResult:
+    """Run a study, or what is left of it, and write its table and picture to the folder `out`.
+
+    asked: a file (.toml, .json), its content as nested mappings, or a `Study`. workers: processes, default one a processor. scheduler: the
+    address of a Dask scheduler whose workers have this package, instead. progress: True for a bar on a terminal's stderr, or a function of
+    (done, total), in units of work. Finished jobs are kept in out/runs and found again: a study that was killed goes on, and one that was
+    enlarged runs what is new. The result depends on the study alone: not on the number of workers, nor on the order of execution.
+
+    Processes are started anew (spawn): a script calls this under `if __name__ == "__main__":`. Raises ValueError for bad input before any
+    run, SolveError if a run could not go on (all that finished is kept).
+    """
+    plan = _planned(asked)
+    store = _Store(Path(out) / "runs")
+    limits = [job for parameters in plan.sets for job in plan.limit_jobs(parameters)]
+    tokens = [job for parameters in plan.sets for job in plan.token_jobs(parameters)]
+    with executor(workers, scheduler) as pool, progress_bar(progress, plan.kind.name, "{task.percentage:.0f} %") as report:
+        meter = _Meter([*limits, *tokens], store, report)
+        _run(pool, limits, store, meter, {})
+        _run(pool, tokens, store, meter, _limits_of_jobs(plan, store))
+    table = Table.of(row for parameters in plan.sets for row in _rows(plan, parameters, store))
+    result = StudyResult(plan, table, plan.kind.arrays(table), Path(out))
+    _write(result)
+    return result
+
+
+def _planned(asked: Mapping[str, Any] | str | Path | Study) -> Study:
+    if isinstance(asked, Study):
+        return asked
+    return make_study(asked) if isinstance(asked, Mapping) else read_study(asked)
+
+
+def perform(job: Job, limit: Arrays | None = None) -> Arrays:
+    """What a job computes, with one thread."""
+    kind = KINDS[job.kind](**{name: tuple(value) if isinstance(value, list) else value for name, value in job.options.items()})
+    try:
+        with single_threaded():
+            return kind.limit(job) if job.what == "limit" else kind.tokens(job, limit)
+    except SolveError as error:
+        raise SolveError(f"{job.described}: {error}") from None
+
+
+class _Store:
+    """Finished jobs, one file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __contains__(self, job: Job) -> bool:
+        return self._path(job).exists()
+
+    def save(self, job: Job, arrays: Arrays) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self._path(job)) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
+
+    def load(self, jobs: list[Job]) -> Arrays | None:
+        """The arrays of some jobs, one after the other along their first axis; None for no job."""
+        parts = [self._read(self._path(job)) for job in jobs]
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _path(self, job: Job) -> Path:
+        return self._folder / f"{job.key}.npz"
+
+    def _read(self, path: Path) -> Arrays:
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is no complete result of a job ({error}); wanted it removed, so that the job runs again") from None
+
+
+class _Meter:
+    """Work done, in units of `Job.cost`."""
+
+    def __init__(self, jobs: list[Job], store: _Store, report: Progress) -> None:
+        self._total = sum(job.cost for job in jobs)
+        self._done = sum(job.cost for job in jobs if job in store)
+        self._report = report
+        report(self._done, self._total)
+
+    def count(self, job: Job) -> None:
+        self._done += job.cost
+        self._report(self._done, self._total)
+
+
+def _run(pool: Executor, jobs: list[Job], store: _Store, meter: _Meter, limits: Mapping[str, Arrays]) -> None:
+    """Computes what is not stored yet, the longest first; stores each job as it ends. limits: by the key of the job that is given one."""
+    missing = sorted((job for job in jobs if job not in store), key=lambda job: -job.cost)
+    running = {pool.submit(perform, job, limits.get(job.key)): job for job in missing}
+    try:
+        for future in as_completed(running):
+            store.save(running[future], future.result())
+            meter.count(running[future])
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _limits_of_jobs(plan: Study, store: _Store) -> dict[str, Arrays]:
+    """The limit that each job of tokens is given."""
+    if not plan.kind.limit_comes_first:
+        return {}
+    found: dict[str, Arrays] = {}
+    for parameters in plan.sets:
+        limit = store.load(plan.limit_jobs(parameters))
+        if limit is not None:
+            found |= {job.key: limit for job in plan.token_jobs(parameters)}
+    return found
+
+
+def _rows(plan: Study, parameters: Parameters, store: _Store) -> list[dict[str, Any]]:
+    jobs = plan.token_jobs(parameters)
+    tokens = {n: arrays for n in plan.counts if (arrays := store.load([job for job in jobs if job.count == n])) is not None}
+    rows = plan.kind.summary(store.load(plan.limit_jobs(parameters)), tokens, plan.job(parameters))
+    return [{**parameters.values, **row} for row in rows]
+
+
+def _write(result: StudyResult) -> None:
+    folder, table = result.folder, result.table
+    write_csv(folder / "study.csv", table.names, table.rows)
+    if result.arrays:
+        with replacing(folder / "study.npz") as temporary, temporary.open("wb") as stream:
+            np.savez_compressed(stream, **result.arrays)  # type: ignore[arg-type]
+    packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba", "ducc0")}
+    described = result.study.resolved() | {"made_with": packages | {"python": platform.python_version()}}
+    with replacing(folder / "study.json") as temporary:
+        temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    draw(folder / "study.png", result.study.kind, table)

@@ -1,0 +1,407 @@
+"""Studies: the same table whoever computes it and however often it was killed, honest intervals, phase diagrams, histograms."""
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import meanfield_pde as mf
+from meanfield_pde.cli import main
+from meanfield_pde.studies.executors import executor
+from meanfield_pde.studies.plan import make_study
+from meanfield_pde.studies.rates import fit_rate
+from meanfield_pde.studies.study import perform
+
+SMALL = {
+    "kind": "convergence",
+    "seed": 3,
+    "times": [0, 0.5],
+    "mesh": {"kind": "circle", "n": 64},
+    "attention": {"beta": 2.0},
+    "start": {"kind": "von_mises_fisher", "mean": [1, 0], "kappa": 1.0},
+    "particles": {"counts": [40, 80, 600], "runs": 6},
+}
+PHASE = {
+    "kind": "phase",
+    "seed": 1,
+    "times": {"low": 0, "high": 8, "count": 17},
+    "mesh": {"kind": "circle", "n": 64},
+    "start": {"kind": "perturbed_uniform", "d": 2, "noise": 0.1, "max_degree": 4, "seed": 1},
+    "particles": {"counts": [12], "runs": 10},
+    "sweep": {"attention.beta": [0.5, 4.0]},
+}
+CLUSTERS = {
+    "kind": "clusters",
+    "times": {"low": 0, "high": 25, "count": 51},
+    "mesh": {"kind": "circle", "n": 64},
+    "attention": {"beta": 2.0},
+    "start": {"kind": "perturbed_uniform", "d": 2, "noise": 0.01, "max_degree": 4},
+    "particles": {"counts": [60], "runs": 2},
+}
+PRODUCTS = {
+    "kind": "inner_products",
+    "times": {"low": 0, "high": 8, "count": 17},
+    "attention": {"beta": 1.0},
+    "start": {"kind": "uniform", "d": 1024},
+    "particles": {"counts": [32], "runs": 4},
+}
+
+
+def changed(tables, **entries):
+    """A copy with dotted entries replaced: mesh__n=8."""
+    result = copy.deepcopy(tables)
+    for name, value in entries.items():
+        *path, last = name.split("__")
+        table = result
+        for part in path:
+            table = table[part]
+        table[last] = value
+    return result
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Jobs run here, one after the other, as they are submitted; the list of them."""
+    submitted = []
+
+    class Here:
+        def submit(self, function, job, limit):
+            submitted.append(job)
+            future = Future()
+            future.set_result(function(job, limit))
+            return future
+
+    monkeypatch.setattr(sys.modules["meanfield_pde.studies.study"], "executor", lambda workers, scheduler: nullcontext(Here()))
+    return submitted
+
+
+# -- rates
+
+
+def test_an_exact_power_has_its_slope_and_no_width():
+    counts = np.array([10.0, 100.0, 1000.0, 10000.0])
+    rate = fit_rate(counts, 3 * counts**-0.7, np.zeros(4))
+    assert rate.slope == pytest.approx(-0.7, abs=1e-13) and rate.factor == pytest.approx(3, rel=1e-12)
+    assert rate.high - rate.low < 1e-6
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say(rng):
+    """A thousand studies of a known rate: the interval holds it in 95 % or a little more (it is widened for unexpected scatter)."""
+    counts, held = 100.0 * 2.0 ** np.arange(8), 0
+    for _ in range(1000):
+        values = counts**-0.5 * np.abs(1 + 0.5 * rng.normal(size=(40, 8)))
+        rate = fit_rate(counts, values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(40))
+        held += rate.low <= -0.5 <= rate.high
+    assert 940 <= held <= 995
+
+
+def test_a_bent_curve_widens_the_interval():
+    counts = 100.0 * 2.0 ** np.arange(8)
+    straight, bent = counts**-0.5, counts**-0.5 + 0.05
+    widths = [rate.high - rate.low for rate in (fit_rate(counts, mean, 0.01 * mean) for mean in (straight, bent))]
+    assert widths[1] > 4 * widths[0]
+
+
+def test_too_few_sizes_have_no_interval():
+    assert np.isnan(fit_rate(np.array([10.0]), np.array([1.0]), np.array([0.1])).slope)
+    two = fit_rate(np.array([10.0, 1000.0]), np.array([1.0, 0.1]), np.array([0.1, 0.1]))
+    assert two.slope == pytest.approx(-0.5) and np.isnan(two.low)
+
+
+# -- plans
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        (changed(SMALL, kind="speed"), "kind is 'speed', wanted 'convergence' or"),
+        (changed(SMALL, particels={}), "unknown key 'particels' .did you mean 'particles'"),
+        (changed(SMALL, bins=3), "unknown key 'bins'"),
+        ({k: v for k, v in SMALL.items() if k != "times"}, "times is missing"),
+        ({k: v for k, v in SMALL.items() if k != "particles"}, "particles is missing, wanted both"),
+        ({k: v for k, v in SMALL.items() if k != "mesh"}, "mesh is missing, wanted both"),
+        (changed(SMALL, times=[0, 2, 1]), r"save_at\[2\] is 1 after 2"),
+        (changed(SMALL, times=[0]), r"times\[-1\] is 0, wanted a number > 0"),
+        (changed(SMALL, times={"low": 0, "high": 1}), "times is .* wanted a list or low, high and count"),
+        (changed(SMALL, particles__counts=[]), "counts is"),
+        (changed(SMALL, particles__counts=[1]), r"counts\[0\] is 1, wanted an integer at least 2"),
+        (changed(SMALL, particles__counts=[40, 40]), "wanted different numbers"),
+        (changed(SMALL, particles__runs=0), "runs is 0"),
+        (changed(SMALL, particles__sampling="smoothed"), "bandwidth is None with sampling 'smoothed'"),
+        (changed(SMALL, particles__sampling="sorted"), "sampling is 'sorted'"),
+        (changed(SMALL, attention__beta=-1), "attention: beta is -1"),
+        (changed(SMALL, mesh={"kind": "icosahedral", "level": 1}), r"start lives in R\^2, wanted R\^3 like the mesh"),
+        (changed(SMALL, seed=-1), "seed is -1"),
+        (changed(SMALL, quantities=["w3"]), "quantities is 'w3'"),
+        (changed(SMALL, sweep={"beta": [1]}), "sweep: unknown key 'beta'; wanted table.key"),
+        (changed(SMALL, sweep={"attention.beta": []}), "wanted a list of at least one value"),
+        (changed(SMALL, start={"kind": "tokens", "file": "x"}), "start.kind is 'tokens'"),
+        (changed(PHASE, sweep={"mesh.n": [8]}), "a phase diagram sweeps over"),
+        (changed(PHASE, particles__sampling="binned"), "sampling is 'binned' in a study of kind 'phase'"),
+        (changed(CLUSTERS, start__seed=1), "has a seed"),
+        (changed(CLUSTERS, start__noise=0.0), "noise is 0"),
+        (changed(PRODUCTS, particles__sampling="stratified"), r"'stratified' in R\^1024"),
+    ],
+)
+def test_bad_studies_are_refused_before_anything_runs(tables, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        mf.study(tables, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_is_read_again_as_it_was_resolved():
+    study = make_study(changed(SMALL, sweep={"attention.beta": [1, 2], "mesh.n": [32, 64]}))
+    assert make_study(json.loads(json.dumps(study.resolved()))) == study
+    assert [parameters.values for parameters in study.sets][:2] == [
+        {"attention.beta": 1, "mesh.n": 32},
+        {"attention.beta": 1, "mesh.n": 64},
+    ]
+    assert [parameters.tables["coarse_mesh"]["n"] for parameters in study.sets] == [16, 32, 16, 32]
+
+
+def test_keys_name_what_a_result_depends_on():
+    def keys(tables):
+        study = make_study(tables)
+        return [job.key for job in (*study.limit_jobs(study.sets[0]), *study.token_jobs(study.sets[0]))]
+
+    first = keys(SMALL)
+    assert len(set(first)) == len(first)
+    assert keys(changed(SMALL, particles__counts=[40, 80, 600, 700]))[:4] == first[:4], "a larger study keeps what was run"
+    for entries in ({"seed": 4}, {"times": [0, 0.6]}, {"attention__beta": 2.5}, {"particles__rtol": 1e-8}, {"largest_plan": 1e8}):
+        assert not set(keys(changed(SMALL, **entries))[1:]) & set(first), entries
+
+
+def test_runs_draw_from_their_own_numbers():
+    """The tokens of a run depend on seed, n and run alone: neither on the block nor on other runs."""
+    study = make_study(SMALL)
+    job = study.token_jobs(study.sets[0])[0]
+    alone, together = replace(job, first=2, last=3), replace(job, first=0, last=4)
+    assert np.array_equal(alone.start(2).points, together.start(2).points)
+    assert not np.array_equal(alone.start(2).points, alone.start(1).points)
+    limit = perform(study.limit_jobs(study.sets[0])[0])
+    assert np.array_equal(perform(alone, limit)["values"][0], perform(together, limit)["values"][2])
+
+
+# -- one table, whoever computes it
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("done")
+    return mf.study(SMALL, folder, workers=2)
+
+
+def table_bytes(folder):
+    return (folder / "study.csv").read_bytes()
+
+
+def test_convergence_table(done):
+    table = done.table
+    assert len(table) == 2 * 6 * 3 and set(table.column("quantity")) == {"w1", "w2", "mmd", "energy", "order", "clusters"}
+    start = table.where(t=0.0, quantity="w1")
+    runs = [mf.Measure(mf.VonMisesFisher((1, 0), 1.0).draw(np.random.default_rng([3, 40, run]), 40)) for run in range(6)]
+    fine = mf.circle(4096)
+    law = mf.Measure(fine.centers, mf.project(fine, mf.VonMisesFisher((1, 0), 1.0)) * fine.areas)
+    independent = np.mean([mf.wasserstein(law, tokens) for tokens in runs])
+    allowed = start.column("approximation_error")[0] + start.column("limit_error")[0]
+    assert start.column("mean")[0] == pytest.approx(independent, abs=allowed) and allowed < 2e-3
+    limit_error = table.where(quantity="w1").column("limit_error")
+    assert (limit_error > 0).all() and (limit_error < (2 * np.pi / 64) ** 2 / 4).all(), "of second order in the spacing"
+    assert (done.folder / "study.png").stat().st_size > 20_000
+    assert "slope" in str(done)
+
+
+def test_few_tokens_and_coarse_meshes_are_flagged(in_process, tmp_path):
+    """n = 8 is below ten times e^beta / Lambda_0 = 3.2 at beta = 2; eight arcs cannot hold what 600 tokens show."""
+    tables = changed(SMALL, mesh__n=8, particles__counts=[8, 600], particles__runs=2, quantities=["mmd", "order"])
+    result = mf.study(tables, tmp_path)
+    few, many = (result.table.where(n=n) for n in (8, 600))
+    assert few.column("below_validity").all() and not many.column("below_validity").any()
+    bound = np.exp(2) / 2.2795853
+    assert many.column("validity") == pytest.approx(600 / bound, rel=1e-6)
+    assert many.where(t=0.5).column("mesh_limited").any() and np.isnan(result.table.column("slope")).all()
+    assert "limited by the mesh" in str(result) and "n = 8 is below" in str(result)
+
+
+def test_workers_do_not_change_a_bit(done, tmp_path):
+    mf.study(SMALL, tmp_path / "one", workers=1)
+    assert table_bytes(tmp_path / "one") == table_bytes(done.folder)
+
+
+def test_dask_workers_do_not_change_a_bit(done, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    script = tmp_path / "cluster.py"
+    script.write_text(
+        "from distributed import LocalCluster\nimport sys\n"
+        "if __name__ == '__main__':\n"
+        "    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:\n"
+        "        print(cluster.scheduler_address, flush=True)\n        sys.stdin.read()\n"
+    )
+    assert distributed.__version__
+    cluster = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        address = cluster.stdout.readline().strip()
+        mf.study(SMALL, tmp_path / "dask", scheduler=address)
+    finally:
+        cluster.stdin.close()
+        cluster.wait(30)
+        cluster.stdout.close()
+    assert table_bytes(tmp_path / "dask") == table_bytes(done.folder)
+
+
+def test_without_dask_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"pip install 'meanfield-pde\[distributed\]'"), executor(None, "tcp://127.0.0.1:1"):
+        pass
+
+
+def test_finished_runs_are_not_run_again(done, tmp_path, in_process):
+    """A second call submits nothing, an enlarged study only what is new; the control is a result that was removed."""
+    submitted = in_process
+    folder = tmp_path / "again"
+    subprocess.run(["cp", "-r", str(done.folder), str(folder)], check=True)
+    before = table_bytes(folder)
+    mf.study(SMALL, folder)
+    assert submitted == [] and table_bytes(folder) == before
+    sorted((folder / "runs").iterdir())[0].unlink()
+    mf.study(SMALL, folder)
+    assert len(submitted) == 1
+    mf.study(changed(SMALL, particles__counts=[40, 80, 600, 50]), folder)
+    assert [job.count for job in submitted[1:]] == [50]
+    damaged = sorted((folder / "runs").iterdir())[0]
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+    with pytest.raises(ValueError, match="is no complete result of a job"):
+        mf.study(SMALL, folder)
+
+
+@pytest.mark.parametrize("finished", [0, 1, 3])
+def test_a_killed_study_goes_on(done, tmp_path, finished):
+    (tmp_path / "study.json").write_text(json.dumps(SMALL))
+    command = [
+        sys.executable,
+        "-c",
+        "from meanfield_pde.cli import main; main()",
+        "study",
+        str(tmp_path / "study.json"),
+        "--out",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    runs = tmp_path / "out" / "runs"
+    while running.poll() is None and (len(list(runs.glob("[!.]*.npz"))) if runs.exists() else 0) < finished:
+        time.sleep(0.005)
+    if finished == 0:
+        time.sleep(1.0)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert not (tmp_path / "out" / "study.csv").exists(), "killed before its end"
+    mf.study(SMALL, tmp_path / "out", workers=1)
+    assert table_bytes(tmp_path / "out") == table_bytes(done.folder)
+
+
+# -- sampling
+
+
+@pytest.mark.parametrize("sampling", ["stratified", "binned", "smoothed"])
+def test_like_is_compared_with_like(in_process, sampling, tmp_path):
+    """At t = 0 the density of the same tokens differs from them by the mesh or the bandwidth, not by n^{-1/2}."""
+    extra = {"particles__bandwidth": 0.05} if sampling == "smoothed" else {}
+    tables = changed(SMALL, mesh__n=128, particles__sampling=sampling, particles__counts=[60], particles__runs=3, **extra)
+    result = mf.study(tables, tmp_path)
+    independent = mf.sample(mf.VonMisesFisher((1, 0), 1.0), 60, seed=0)
+    fine = mf.circle(2048)
+    law = mf.Measure(fine.centers, mf.project(fine, mf.VonMisesFisher((1, 0), 1.0)) * fine.areas)
+    w1 = result.table.where(t=0.0, quantity="w1").column("mean")[0]
+    assert w1 < 0.3 * mf.wasserstein(law, mf.Measure(independent))
+    assert np.isfinite(result.table.column("limit_error")).all()
+
+
+# -- phase diagrams
+
+
+def test_phase_diagram(in_process, tmp_path):
+    result = mf.study(PHASE, tmp_path)
+    arrays = dict(np.load(tmp_path / "study.npz"))
+    assert arrays["share_12"].shape == arrays["share_limit"].shape == (2, 17)
+    assert np.array_equal(arrays["beta"], [0.5, 4.0]) and arrays["t"][-1] == 8
+    run = mf.solve_ensemble(
+        mf.Attention(4.0), [make_study(PHASE).token_jobs(make_study(PHASE).sets[1])[0].start(k).points for k in range(10)], arrays["t"]
+    )
+    gram = np.einsum("rtid,rtjd->rtij", run.tokens, run.tokens) >= 0.999
+    share = (gram.sum(axis=(2, 3)) - 12) / (12 * 11)
+    assert arrays["share_12"][1] == pytest.approx(share.mean(axis=0), abs=1e-12)
+    counts = [[len(mf.clusters(mf.Measure(x), float(np.arccos(0.999)))) for x in tokens] for tokens in run.tokens]
+    assert arrays["clusters_12"][1] == pytest.approx(np.mean(counts, axis=0), abs=1e-12)
+    assert arrays["share_limit"][0, 0] == pytest.approx(np.arccos(0.999) / np.pi, rel=0.5), "an almost uniform law"
+    assert (tmp_path / "study.png").stat().st_size > 20_000 and "40% of the pairs" in str(result)
+
+
+# -- inner products
+
+
+def test_equiangular_law_in_a_high_dimension(in_process, tmp_path):
+    result = mf.study(PRODUCTS, tmp_path)
+    table = result.table
+    assert np.abs(table.column("mean") - table.column("equiangular")).max() <= 0.02
+    assert np.abs(table.column("mean") - mf.exact.equiangular(32, 2.0, 0.0, table.column("t"))).max() > 0.02, "another beta is another law"
+    assert table.where(t=8.0).column("share").sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_histograms_of_the_limit_and_of_tokens(in_process, tmp_path):
+    tables = {
+        "kind": "inner_products",
+        "times": [0, 1],
+        "bins": 20,
+        "mesh": {"kind": "icosahedral", "level": 3},
+        "start": {"kind": "von_mises_fisher", "mean": [0, 0, 1], "kappa": 2.0},
+        "particles": {"counts": [600], "runs": 1, "sampling": "stratified"},
+    }
+    table = mf.study(tables, tmp_path).table
+    limit, tokens = (table.where(source=source) for source in ("limit", "tokens"))
+    assert limit.column("share") == pytest.approx(tokens.column("share"), abs=0.01)
+    assert limit.where(t=0.0).column("mean")[0] == pytest.approx((1 / np.tanh(2) - 1 / 2) ** 2, abs=2e-3)
+
+
+# -- first clusters
+
+
+def test_first_clusters(in_process, tmp_path):
+    result = mf.study(CLUSTERS, tmp_path)
+    assert sorted(zip(result.table.column("source"), result.table.column("run"), strict=True)) == [
+        ("limit", 0), ("limit", 1), ("tokens", 0), ("tokens", 1),
+    ]  # fmt: skip
+    noise = [int(np.random.SeedSequence([0, run]).generate_state(1)[0]) for run in range(2)]
+    laws = [mf.PerturbedUniform(2, noise=0.01, max_degree=4, seed=seed) for seed in noise]
+    mesh = mf.circle(64)
+    runs = [mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(2.0)), mf.project(mesh, law), 25.0, save_every=0.5) for law in laws]
+    first = [mf.stages(run)[0] for run in runs]
+    assert result.table.where(source="limit").column("clusters").tolist() == [stage.clusters for stage in first]
+    assert result.table.where(source="limit").column("t") == pytest.approx([stage.t_start for stage in first], abs=1e-9)
+    assert (result.table.where(source="tokens").column("clusters") > 0).all()
+    assert "of 2 runs first" in str(result)
+
+
+# -- the command line
+
+
+def test_command_line(tmp_path, capsys):
+    (tmp_path / "study.json").write_text(json.dumps(PRODUCTS))
+    with pytest.raises(SystemExit) as ended:
+        main(["study", str(tmp_path / "study.json"), "--out", str(tmp_path / "out"), "--workers", "1"])
+    assert ended.value.code == 0 and "equiangular" in capsys.readouterr().out
+    assert sorted(os.listdir(tmp_path / "out")) == ["runs", "study.csv", "study.json", "study.png"]
+    (tmp_path / "bad.json").write_text(json.dumps(changed(PRODUCTS, bins=0)))
+    with pytest.raises(SystemExit) as ended:
+        main(["study", str(tmp_path / "bad.json"), "--out", str(tmp_path / "bad")])
+    assert ended.value.code == 2 and "bins is 0" in capsys.readouterr().err and not (tmp_path / "bad").exists()
