@@ -32,6 +32,10 @@ from meanfield_pde.transport.reconstruction import LOOP_ROWS
 from meanfield_pde.transport.stencil import Stencil
 
 WINDOW, REACH, FORM, MERGE = 4.0, 2.0, 1.4, 1e-3
+TIES = 1e-9
+"""Cells that are as far as that, relatively, count as within: on equal arcs, rounding must not choose."""
+GATHERED = 0.5
+"""Mass around a peak whose mean |int x dmu| / mass is smaller lies all around the sphere (on meshes of a few cells) and has no centroid."""
 """In spacings; see above. A ridge across the window has a width of 2.3, a uniform density of 2.3 (S^1) or 2.0 (S^2)."""
 
 ARRIVING = 0.3
@@ -93,7 +97,7 @@ class Neighbourhoods:
         """Cells whose centers lie within `radius` of their own spacings of a point, in increasing order."""
         chord = 2 * np.sin(min(radius * float(self.spacings.max()), np.pi) / 2)
         cells = np.array(sorted(self.tree.query_ball_point(point, chord * (1 + 1e-9))), dtype=np.int64)
-        return cells[distance(self.mesh.centers[cells], point) <= radius * self.spacings[cells]]
+        return cells[distance(self.mesh.centers[cells], point) <= radius * self.spacings[cells] * (1 + TIES)]
 
     def sharpness(self, cells: FloatArray) -> FloatArray:
         """The density of each cell over the mean of those that share a vertex with it, (n_cells,), 0 unless it is larger than them all;
@@ -160,7 +164,8 @@ def _narrow_peaks(near: Neighbourhoods, cells: FloatArray, places: list[FloatArr
         if taken and distance(np.array(taken), centers[peak]).min() < window * spacing:
             continue
         rows = near.within(centers[peak], window)
-        if cells[rows].sum() <= LEFTOVER:
+        mass = float(cells[rows].sum())
+        if mass <= LEFTOVER or np.linalg.norm(cells[rows] @ centers[rows]) < GATHERED * mass:
             continue
         place, _, _ = _centroid(centers[rows], cells[rows])
         if _width(centers[rows], cells[rows], place) > FORM * spacing:

@@ -70,7 +70,7 @@ def read_case(path: str | Path) -> Case:
         raise FileNotFoundError(f"no case file {file}")
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML or text, numbers too long, lists too deep
         raise ValueError(f"{file} is not TOML: {error}") from None
     return make_case(tables, file.parent)
 
@@ -183,10 +183,13 @@ def _start(table: Mapping[str, Any], folder: Path) -> _Start:
 
 def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ()) -> Law:
     """The law of a table [start] (or of a part of a mixture); others: kinds that the caller knows beside laws."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where} is {inputs.shown(table)}, wanted a table with the kind of a law")
     arguments = dict(table)
     kind = inputs.choice(f"{where}.kind", arguments.pop("kind", None), [*LAWS, *others])
     if kind == "mixture":
-        arguments["laws"] = [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(arguments.get("laws", ()))]
+        parts = inputs.sequence(f"{where}.laws", arguments.get("laws", ()), "a list of laws")
+        arguments["laws"] = [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(parts)]
     return construct(where, LAWS[kind], arguments)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token
 
 from meanfield_pde.case import Case, Run, make_case, read_case
 from meanfield_pde.checkpoints import Checkpoint, is_over, newest
@@ -38,6 +38,16 @@ from meanfield_pde.token_files import read_tokens
 DONE, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 RESULTS = {"density": "limit.vtkhdf", "tokens": "tokens.vtkhdf"}
 
+
+def _whole(kind: type, tokens: Sequence[Token]) -> int:
+    """An integer as it was typed: cyclopts itself would cut 12.5 to 12."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f'unable to convert "{tokens[0].value}" into int') from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 
 app = App(name="meanfield-pde", help="The mean-field limit of self-attention: densities and tokens on the sphere.", help_format="markdown")
@@ -149,7 +159,7 @@ def stages(folder: Path, /) -> None:
 
 
 @app.command
-def study(case: Path, /, *, out: Path, workers: int | None = None, scheduler: str | None = None) -> None:
+def study(case: Path, /, *, out: Path, workers: Whole | None = None, scheduler: str | None = None) -> None:
     """Run a study of n -> infinity, or what is left of it: study.csv, study.png and the study as it was run, study.json.
 
     Parameters
@@ -163,7 +173,7 @@ def study(case: Path, /, *, out: Path, workers: int | None = None, scheduler: st
 
 
 @app.command
-def film(folder: Path, /, output: Output | None = None, *, fps: float = 15, frames: int | None = None) -> None:
+def film(folder: Path, /, output: Output | None = None, *, fps: float = 15, frames: Whole | None = None) -> None:
     """Make a film of a finished run, the tokens over the density.
 
     Parameters
@@ -185,25 +195,25 @@ def plot(folder: Path, /, output: Output | None = None) -> None:
 
 
 @mesh_app.command(name="circle")
-def mesh_circle(*, n: int, output: Output) -> None:
+def mesh_circle(*, n: Whole, output: Output) -> None:
     """n equal arcs of the circle."""
     _write(output, circle(n))
 
 
 @mesh_app.command(name="icosahedral")
-def mesh_icosahedral(*, level: int, cells: str = "voronoi", output: Output) -> None:
+def mesh_icosahedral(*, level: Whole, cells: str = "voronoi", output: Output) -> None:
     """Icosahedral Voronoi cells (10 * 4^level + 2) or triangles (20 * 4^level)."""
     _write(output, icosahedral(level, cells))
 
 
 @mesh_app.command(name="cubed-sphere")
-def mesh_cubed_sphere(*, n: int, output: Output) -> None:
+def mesh_cubed_sphere(*, n: Whole, output: Output) -> None:
     """6 n^2 quadrilaterals of the equiangular cubed sphere."""
     _write(output, cubed_sphere(n))
 
 
 @mesh_app.command(name="voronoi")
-def mesh_voronoi(*, points: Path, lloyd_steps: int = 0, output: Output) -> None:
+def mesh_voronoi(*, points: Path, lloyd_steps: Whole = 0, output: Output) -> None:
     """Voronoi cells of the points in a .npy or .csv file."""
     _write(output, voronoi(read_tokens(points).points, lloyd_steps))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from meanfield_pde import inputs
 from meanfield_pde.diagnostics import log_energy, order_parameter
 from meanfield_pde.distances import BYTES_PER_PAIR, aggregate, wasserstein
 from meanfield_pde.measure import Measure
@@ -78,6 +79,8 @@ def compare(a: Solution, b: Solution) -> Comparison:
     icosahedral(4), and the largest error this makes is a column; in higher dimensions such distances are nan, with a note.
     Raises ValueError if the runs share no time or live in different dimensions.
     """
+    inputs.instance("a", a, Solution)
+    inputs.instance("b", b, Solution)
     pairs = [(i, j) for i, t in enumerate(a.times) for j in np.flatnonzero(np.abs(b.times - t) <= SAME_TIME)]
     if not pairs:
         raise ValueError("the two runs share no output time, wanted at least one: give both the same save_every")

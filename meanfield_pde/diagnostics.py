@@ -50,7 +50,7 @@ def energy(attention: Interaction, measure: Measure) -> float:
     At beta = 0 it is the finite part, the limit of E - mass^2/(2 beta): <Q m, K m>/2 with m = int x dmu, which is |m|^2/2 for Q = K = I.
     Sums are compensated. Raises OverflowError where the result exceeds the largest float (beta above about 700): use log_energy.
     """
-    scaled = attention.energy(measure)
+    scaled = _energy(attention, measure)
     if not math.isfinite(scaled.value):
         raise OverflowError(f"the energy is e^{scaled.log:.6g}, too large for a float; use log_energy")
     return scaled.value
@@ -61,11 +61,18 @@ def log_energy(attention: Interaction, measure: Measure) -> float:
 
     At beta = 0 the logarithm of the finite part that `energy` returns: -inf where int x dmu = 0, nan where <Q m, K m> < 0.
     """
-    return attention.energy(measure).log
+    return _energy(attention, measure).log
+
+
+def _energy(attention: Interaction, measure: Measure) -> Scaled:
+    inputs.having("attention", attention, "an Attention or another object with energy(measure)", "energy")
+    inputs.instance("measure", measure, Measure)
+    return attention.energy(measure)
 
 
 def order_parameter(measure: Measure) -> float:
     """|int x dmu|: the mass for a single cluster, 0 for the uniform measure."""
+    inputs.instance("measure", measure, Measure)
     return float(np.linalg.norm(measure.mean()))
 
 
@@ -82,6 +89,7 @@ def clusters(measure: Measure, angle: float, *, floor: float = 0.0) -> list[tupl
 
     Exact for any points; memory O(n). Raises ValueError if angle or floor is out of range.
     """
+    inputs.instance("measure", measure, Measure)
     angle = inputs.number("angle", angle, above=0)
     if not angle < np.pi:
         raise ValueError(f"angle is {angle:g}, wanted a number < pi")
@@ -146,12 +154,14 @@ def entropy(mesh: Cells, averages: ArrayLike) -> float:
 
     averages: (n_cells,), density with respect to surface measure. Raises ValueError for a wrong shape or a negative average.
     """
+    inputs.having("mesh", mesh, "a mesh, whose cells have areas", "areas")
     density = inputs.array("averages", averages, (len(mesh.areas),))
     inputs.non_negative("averages", density)
     return math.fsum(mesh.areas * entr(density))
 
 
 def _pair_shares(measure: Measure, edges: FloatArray, self_pairs: bool) -> FloatArray:
+    inputs.instance("measure", measure, Measure)
     held = measure.masses > 0
     if not held.any():
         raise ValueError("the measure has mass 0, wanted a positive mass: shares are relative to it")

@@ -105,6 +105,7 @@ def aggregate(measure: Measure, targets: ArrayLike) -> tuple[Measure, float]:
     `moved` = integral of the distance moved (radians times mass), an upper bound of W1 between the two measures: a W1 distance
     computed with the new measure is wrong by at most `moved`. Raises ValueError if the targets are not points of the same sphere.
     """
+    inputs.instance("measure", measure, Measure)
     checked = inputs.array("targets", targets, ("n", measure.dimension))
     inputs.unit_rows("targets", checked)
     if len(checked) == 0:
@@ -120,6 +121,8 @@ def aggregate(measure: Measure, targets: ArrayLike) -> tuple[Measure, float]:
 
 def _equal_masses(a: Measure, b: Measure) -> tuple[float, float]:
     """The total masses of two measures on one sphere, refused if they differ."""
+    inputs.instance("a", a, Measure)
+    inputs.instance("b", b, Measure)
     if a.dimension != b.dimension:
         raise ValueError(f"a lies in R^{a.dimension} and b in R^{b.dimension}, wanted two measures on one sphere")
     if a.dimension < 2:

@@ -50,6 +50,7 @@ def save(path: str | os.PathLike[str], solution: Solution, memory: Mapping[str, 
     Raises ValueError for a name that does not end in .vtkhdf or a velocity model that is not an `Attention`, OSError if the file cannot be
     written.
     """
+    inputs.instance("solution", solution, Solution)
     target, attention = inputs.file_path("path", path), solution.attention
     if target.suffix != SUFFIX:
         raise ValueError(f"path is {str(target)!r}, wanted a name that ends in {SUFFIX}")

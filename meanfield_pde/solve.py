@@ -69,6 +69,10 @@ def solve(
     method = resolve_stepper(stepper, cfl, system)
     state = system.begin(start)
     watchers, report = _watchers(callbacks), _checked_progress(progress)
+    if checkpoint is not None:
+        inputs.instance("checkpoint", checkpoint, Checkpoint)
+    if not isinstance(record, Mapping | None):
+        raise ValueError(f"record is {inputs.shown(record)}, wanted names and plain values")
     keeper = None if checkpoint is None else Keeper(checkpoint, method, times, t_end)
     recorder = _Recorder(system, method, state, record or {})
     return _finished(lambda: method.begin(system, state, 0.0, t_end), times, t_end, recorder, watchers, report, keeper)

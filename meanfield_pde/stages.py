@@ -44,6 +44,7 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     farther than the angle from all their centres.
     Raises ValueError for a bad angle, or a density with atoms=False, whose clusters do not move.
     """
+    inputs.instance("solution", solution, Solution)
     angle = inputs.number("angle", angle, above=0.0)
     if solution.kind == "tokens":
         return _of_tokens(solution, angle)
@@ -61,6 +62,7 @@ def metastable(model: VelocityModel, speed: float) -> "Stop":
     The run's status then says "metastable": clusters that hardly move may still merge after times like e^{c beta}, and a start that is
     almost uniform hardly moves either. Raises ValueError unless speed > 0.
     """
+    inputs.velocity_model("model", model)
     return Stop(model, inputs.number("speed", speed, above=0.0))
 
 

@@ -63,6 +63,7 @@ def stratified(law: Density, count: int, seed: int | Sequence[int]) -> Measure:
     Raises ValueError if the law lives on another sphere, its mass is not 1 (within 1e-10 on S^1, 1e-6 on S^2; its values are divided by
     it), a value is negative or too rough to integrate, or count or seed is out of range.
     """
+    inputs.having("law", law, "a law, with dimension and law(points)", "dimension", "__call__")
     spread = {2: _quantiles, 3: _quadrature}.get(law.dimension)
     if spread is None:
         raise ValueError(f"law lives in R^{law.dimension}, wanted R^2 or R^3: tokens are spread evenly on S^1 and S^2 only")

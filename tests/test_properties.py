@@ -133,13 +133,11 @@ def attentions(draw, d):
 
 @st.composite
 def problems(draw):
-    kind = draw(st.sampled_from(MESHES))
-    mesh = mesh_of(kind.strip(), draw(st.integers(12, 40)), draw(st.integers(0, 9)))
+    mesh = mesh_of(draw(st.sampled_from(MESHES)).strip(), draw(st.integers(3, 40)), draw(st.integers(0, 9)))
     law, attention = draw(laws(mesh.dimension)), draw(attentions(mesh.dimension))
     order, stepper = draw(st.sampled_from([1, 2])), draw(st.sampled_from(["euler", "ssprk2", "ssprk3"]))
-    atoms = draw(st.booleans()) and kind != "circle"  # see `test_atoms_on_equal_arcs`
     try:
-        return Problem(mesh, law, attention, order, stepper, atoms).lasting(STEPS)
+        return Problem(mesh, law, attention, order, stepper, draw(st.booleans())).lasting(STEPS)
     except ValueError as error:
         assert "law has mass" in str(error), error
         reject()  # a law that this mesh cannot hold: the projection says so
@@ -305,15 +303,15 @@ def test_tokens(cloud, seed):
     assert (cloud.run().history.mass == cloud.tokens.total).all()
 
 
-@pytest.mark.xfail(strict=True, reason="whether a cell at exactly two spacings joins an atom is left to rounding")
 def test_atoms_on_equal_arcs():
+    """Cells at exactly two spacings join an atom, or none does, wherever the mesh is turned to."""
     law = mf.Moebius(0.865 * normalise(np.array([-0.84674473, -0.17647511])))
     for seed in range(8):
         turns_with_everything(Problem(mf.circle(27), law, mf.Attention(0.0), 2, "euler", True).lasting(STEPS), seed)
 
 
-@pytest.mark.xfail(strict=True, reason="a window of the whole sphere may have no centroid", raises=(np.linalg.LinAlgError, RuntimeWarning))
 def test_the_coarsest_meshes():
+    """A window that is the whole circle may have no centroid."""
     key = [[2.45628184, 0.20199057], [0.63958233, -0.53553778]]
     for n in range(3, 12):
         for beta in (1.0, 4.0, 12.0, 40.0):

@@ -62,7 +62,7 @@ class Attention:
         log_scale: float = 0.0,
     ) -> None:
         if not isinstance(normalised, (bool, np.bool_)):
-            raise ValueError(f"normalised is {normalised!r}, wanted True (SA) or False (USA)")
+            raise ValueError(f"normalised is {inputs.shown(normalised)}, wanted True (SA) or False (USA)")
         scale = inputs.number("log_scale", log_scale)
         if scale and normalised:
             raise ValueError(f"log_scale is {scale:g} with normalised=True, wanted 0: only USA is scaled")
@@ -71,7 +71,10 @@ class Attention:
         if len(set(sizes.values())) > 1:
             raise ValueError(f"matrices have different sizes {sizes}, wanted one dimension d")
         q, k = matrices["query"], matrices["key"]
-        bilinear = q if k is None else (k.T if q is None else k.T @ q)
+        with np.errstate(over="ignore", invalid="ignore"):
+            bilinear = q if k is None else (k.T if q is None else k.T @ q)
+        if bilinear is not None and not np.isfinite(bilinear).all():
+            raise ValueError("K^T Q has entries beyond double precision, wanted smaller matrices")
         plain = {"beta": inputs.number("beta", beta, low=0.0), "normalised": bool(normalised), "log_scale": scale}
         for name, value_ in (plain | matrices).items():
             object.__setattr__(self, name, value_)
@@ -266,8 +269,11 @@ class Attention:
         return np.exp(logs + constant)
 
     def _checked(self, points: ArrayLike, measure: Measure) -> FloatArray:
-        x = np.asarray(points, dtype=np.float64)
-        d = measure.dimension
+        inputs.instance("measure", measure, Measure)
+        x = np.asarray(points)
+        if x.dtype.kind not in inputs.NUMERIC:
+            raise ValueError(f"points is not an array of numbers but {inputs.shown(points)}, wanted shape (m, {measure.dimension})")
+        x, d = np.asarray(x, dtype=np.float64), measure.dimension
         if x.ndim != 2 or x.shape[1] != d:
             raise ValueError(f"points has shape {x.shape}, wanted (m, {d}) like the measure's points")
         if self.dimension not in (None, d):

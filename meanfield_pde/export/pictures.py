@@ -143,10 +143,10 @@ def staircase_figure(*solutions: Solution) -> "Figure":
 
 
 def checked_path(path: str | os.PathLike[str], suffixes: tuple[str, ...] = (".png", ".pdf")) -> Path:
-    path = Path(path)
-    if path.suffix not in suffixes:
-        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in {' or '.join(suffixes)}")
-    return path
+    checked = inputs.file_path("path", path)
+    if checked.suffix not in suffixes:
+        raise ValueError(f"path is {str(checked)!r}, wanted a name that ends in {' or '.join(suffixes)}")
+    return checked
 
 
 def blank_figure(height: float) -> "Figure":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.files import grid, in_space, replacing, write_xml
 from meanfield_pde.solution import Solution
@@ -42,11 +43,9 @@ def write_vtk(folder: str | os.PathLike[str], *solutions: Solution, float32: boo
     Raises ValueError, before any file is made, if there is no solution, one is not a `Solution`, or tokens lie in d > 3; and for values
     beyond single precision with float32. OSError if a file cannot be written.
     """
-    folder = Path(folder)
-    if not isinstance(float32, bool):
-        raise ValueError(f"float32 is {float32!r}, wanted True or False")
+    target, single = inputs.file_path("folder", folder), inputs.flag("float32", float32)
     names = _names(solutions)
-    return [path for name, solution in zip(names, solutions, strict=True) for path in _write_run(folder, name, solution, float32)]
+    return [path for name, solution in zip(names, solutions, strict=True) for path in _write_run(target, name, solution, single)]
 
 
 def _names(solutions: tuple[Solution, ...]) -> list[str]:

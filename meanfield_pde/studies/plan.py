@@ -162,14 +162,16 @@ def read_study(path: str | Path) -> Study:
 
     Raises FileNotFoundError, or ValueError naming the key.
     """
-    file = Path(path)
+    file = inputs.file_path("path", path)
     if not file.is_file():
         raise FileNotFoundError(f"no study file {file}")
     try:
         text = file.read_text(encoding="utf-8")
         tables = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is neither TOML nor JSON: {error}") from None
+    if not isinstance(tables, dict):
+        raise ValueError(f"{file} holds {inputs.shown(tables)}, wanted the tables of a study")
     return make_study(tables, file.parent)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from meanfield_pde import inputs
 from meanfield_pde.export.studies import draw
 from meanfield_pde.mesh.files import replacing
 from meanfield_pde.progress import Progress, progress_bar
@@ -78,7 +79,11 @@ def study(
 def _planned(asked: Mapping[str, Any] | str | Path | Study) -> Study:
     if isinstance(asked, Study):
         return asked
-    return make_study(asked) if isinstance(asked, Mapping) else read_study(asked)
+    if isinstance(asked, Mapping):
+        return make_study(asked)
+    if not isinstance(asked, str | Path):
+        raise ValueError(f"asked is {inputs.shown(asked)}, wanted a study file, its content or a Study")
+    return read_study(asked)
 
 
 def perform(job: Job, limit: Arrays | None = None) -> Arrays:
