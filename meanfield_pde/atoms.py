@@ -32,11 +32,13 @@ from meanfield_pde.transport.reconstruction import LOOP_ROWS
 from meanfield_pde.transport.stencil import Stencil
 
 WINDOW, REACH, FORM, MERGE = 4.0, 2.0, 1.4, 1e-3
-TIES = 1e-9
-"""Cells that are as far as that, relatively, count as within: on equal arcs, rounding must not choose."""
-GATHERED = 0.5
-"""Mass around a peak whose mean |int x dmu| / mass is smaller lies all around the sphere (on meshes of a few cells) and has no centroid."""
 """In spacings; see above. A ridge across the window has a width of 2.3, a uniform density of 2.3 (S^1) or 2.0 (S^2)."""
+
+TIES = 1e-9
+"""Cells beyond a radius by no more than that, relatively, count as within: on equal arcs, rounding must not choose."""
+
+GATHERED = 0.5
+"""Mass around a peak whose |int x dmu| / mass is smaller lies all around the sphere (on meshes of a few cells) and has no centroid."""
 
 ARRIVING = 0.3
 """What closes in on an atom at this part of the rate at which lengths shrink, or faster, is part of that cluster: no atom forms."""

@@ -105,6 +105,8 @@ def equal(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
+        if a.dtype.names and a.dtype == b.dtype:
+            return all(equal(np.asarray(a[name]), np.asarray(b[name])) for name in a.dtype.names)
         numeric = a.dtype.kind in "fc"
         return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=numeric))
     if is_dataclass(a):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_checkpoints import digest, spherical, stopped
 
 import meanfield_pde as mf
 from meanfield_pde.checkpoints import read_checkpoint
-from tests.test_checkpoints import digest, spherical, stopped
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 import meanfield_pde as mf
 from meanfield_pde.checkpoints import read_checkpoint
-from tests.test_checkpoints import RUNS, digest
+from test_checkpoints import RUNS, digest
 
 folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
 generator, bad = random.Random(0), []
@@ -70,9 +70,9 @@ print(bad)
 def test_a_run_killed_at_random_instants_goes_on(tmp_path):
     """200 kills: the newest checkpoint loads, loses at most one interval (and the one being written), and the run ends bit for bit."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    root = Path(__file__).parents[1]
+    here = Path(__file__).parent
     command = [sys.executable, "-c", KILLING, str(tmp_path), str(KILLS)]
-    printed = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
 
 

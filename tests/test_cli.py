@@ -111,6 +111,8 @@ def test_compare_info_export_plot(done, meanfield):
     assert (folder / "out/limit.pvd").exists()
     assert meanfield("plot", "out", "-o", "picture.png", cwd=folder).code == 0
     assert (folder / "picture.png").stat().st_size > 10_000
+    assert meanfield("film", "out", "--fps", "5", "--frames", "3", cwd=folder).code == 0
+    assert (folder / "out/film.gif").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(

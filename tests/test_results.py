@@ -478,3 +478,12 @@ def test_a_loaded_run_stays_what_it_was_when_a_newer_one_takes_its_place(runs, t
     assert loaded == first(runs["circle"], 3)
     mf.save(path, loaded)
     assert mf.load(path) == loaded
+
+
+def test_a_history_with_nan_is_equal_to_itself(tmp_path):
+    """At beta = 0 an energy below 0 has no logarithm; NaN in a column equals NaN."""
+    attention = mf.Attention(0.0, query=-np.eye(3))
+    solution = mf.solve(mf.ParticleSystem(attention), mf.sample(LAW, 5, seed=1), 0.1)
+    assert np.isnan(solution.history.log_energy).any()
+    mf.save(tmp_path / "run.vtkhdf", solution)
+    assert mf.load(tmp_path / "run.vtkhdf") == solution

@@ -180,6 +180,12 @@ def test_keys_name_what_a_result_depends_on():
         assert not set(keys(changed(SMALL, **entries))[1:]) & set(first), entries
 
 
+def test_what_is_only_drawn_runs_nothing_again():
+    studies = [make_study(tables) for tables in (PHASE, changed(PHASE, front=0.2), changed(PHASE, cosine=0.99))]
+    keys = [{job.key for job in study.token_jobs(study.sets[0])} for study in studies]
+    assert keys[0] == keys[1] and not keys[0] & keys[2]
+
+
 def test_runs_draw_from_their_own_numbers():
     """The tokens of a run depend on seed, n and run alone: neither on the block nor on other runs."""
     study = make_study(SMALL)
@@ -277,10 +283,23 @@ def test_finished_runs_are_not_run_again(done, tmp_path, in_process):
     assert len(submitted) == 1
     mf.study(changed(SMALL, particles__counts=[40, 80, 600, 50]), folder)
     assert [job.count for job in submitted[1:]] == [50]
+    del submitted[:]
+    more = mf.study(changed(SMALL, particles__runs=9), folder).table
+    assert {(job.count, job.first, job.last) for job in submitted} == {(600, 6, 9), (80, 6, 9), (40, 6, 9)}
+    fresh = mf.study(changed(SMALL, particles__runs=9), tmp_path / "fresh").table
+    assert repr(more) == repr(fresh), "the same table however the runs were blocked"
     damaged = sorted((folder / "runs").iterdir())[0]
     damaged.write_bytes(damaged.read_bytes()[:-30])
     with pytest.raises(ValueError, match="is no complete result of a job"):
         mf.study(SMALL, folder)
+
+
+def test_fewer_runs_are_a_part_of_what_is_stored(done, tmp_path, in_process):
+    folder = tmp_path / "fewer"
+    subprocess.run(["cp", "-r", str(done.folder), str(folder)], check=True)
+    fewer = mf.study(changed(SMALL, particles__runs=4), folder).table
+    assert in_process == []
+    assert repr(fewer) == repr(mf.study(changed(SMALL, particles__runs=4), tmp_path / "fresh").table)
 
 
 @pytest.mark.parametrize("finished", [0, 1, 3])
@@ -356,6 +375,16 @@ def test_equiangular_law_in_a_high_dimension(in_process, tmp_path):
     assert np.abs(table.column("mean") - table.column("equiangular")).max() <= 0.02
     assert np.abs(table.column("mean") - mf.exact.equiangular(32, 2.0, 0.0, table.column("t"))).max() > 0.02, "another beta is another law"
     assert table.where(t=8.0).column("share").sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("d", [8, 128])
+def test_histograms_in_any_dimension(in_process, d, tmp_path):
+    table = mf.study(changed(PRODUCTS, start__d=d, times=[0, 1], particles__counts=[20]), tmp_path).table
+    start = table.where(t=0.0)
+    middle = (start.column("low") + start.column("high")) / 2
+    spread = np.sqrt(start.column("share") @ middle**2)
+    assert spread == pytest.approx(d**-0.5, rel=0.1), "inner products of uniform points have variance 1/d"
+    assert table.where(t=1.0).column("share").sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_histograms_of_the_limit_and_of_tokens(in_process, tmp_path):

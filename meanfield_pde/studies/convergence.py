@@ -64,6 +64,7 @@ class Convergence:
     name = "convergence"
     first_column = "t"
     samplings = SAMPLINGS
+    reported = ()
     limit_comes_first = True
     limit_per_run = False
 

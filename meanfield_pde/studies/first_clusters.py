@@ -32,6 +32,7 @@ class FirstClusters:
     name = "clusters"
     first_column = "source"
     samplings = ("independent",)
+    reported = ()
     limit_comes_first = False
     limit_per_run = True
 

@@ -35,6 +35,7 @@ class InnerProducts:
     name = "inner_products"
     first_column = "t"
     samplings = ("independent", "stratified")
+    reported = ()
     limit_comes_first = False
     limit_per_run = False
 

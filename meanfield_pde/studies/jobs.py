@@ -10,7 +10,7 @@ Data in: a job. Data out: the density at the job's times, or measures of tokens 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -98,8 +98,8 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A name made from all that the job's result depends on."""
-        described = asdict(self) | {"version": version("meanfield-pde")}
+        """A name made from all that the result of a run depends on: not which runs are computed together."""
+        described = asdict(replace(self, first=0, last=0)) | {"version": version("meanfield-pde")}
         if self.particles is not None:
             described["particles"] = {name: value for name, value in asdict(self.particles).items() if name not in ("counts", "runs")}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]

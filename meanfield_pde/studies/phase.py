@@ -36,6 +36,7 @@ class Phase:
     name = "phase"
     first_column = "t"
     samplings = ("independent", "stratified")
+    reported = ("front",)
     limit_comes_first = False
     limit_per_run = False
 

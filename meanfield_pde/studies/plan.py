@@ -51,6 +51,11 @@ class Kind(Protocol):
         ...
 
     @property
+    def reported(self) -> tuple[str, ...]:
+        """The options that only the report and the picture depend on."""
+        ...
+
+    @property
     def samplings(self) -> tuple[str, ...]:
         """The ways of `Particles` to sample that it knows."""
         ...
@@ -123,7 +128,7 @@ class Study:
 
     def job(self, parameters: Parameters) -> Job:
         """The limit's job of one set."""
-        return Job("limit", self.kind.name, _options(self.kind), parameters.tables, self.times, 0)
+        return Job("limit", self.kind.name, _job_options(self.kind), parameters.tables, self.times, 0)
 
     def limit_jobs(self, parameters: Parameters) -> list[Job]:
         """The jobs of the limit of one set; none where each run of tokens has its own."""
@@ -140,7 +145,7 @@ class Study:
         tables = parameters.tables
         if not self.kind.limit_comes_first:
             tables = {name: tables[name] for name in ("attention", "start") if name in tables}
-        job = Job("tokens", self.kind.name, _options(self.kind), tables, self.times, self.seed, self.particles)
+        job = Job("tokens", self.kind.name, _job_options(self.kind), tables, self.times, self.seed, self.particles)
         return [
             replace(job, count=count, first=first, last=min(first + block, self.runs))
             for count in self.counts
@@ -203,6 +208,10 @@ def _kind(tables: Mapping[str, Any]) -> Kind:
 
 def _options(kind: Kind) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(kind).items()}
+
+
+def _job_options(kind: Kind) -> dict[str, Any]:
+    return {name: value for name, value in _options(kind).items() if name not in kind.reported}
 
 
 def _times(value: Any) -> tuple[float, ...]:

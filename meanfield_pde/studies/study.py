@@ -1,6 +1,6 @@
 """The verb: run what a study still lacks, put the table together, write it down.
 
-    OUT/runs/<key>.npz   one finished job each, named by all that its result depends on: it is never run again
+    OUT/runs/<key>.*.npz finished runs, named by all that their results depend on: they are never run again
     OUT/study.csv        the table (tidy), OUT/study.png its picture, OUT/study.npz its arrays where it has some
     OUT/study.json       the study as it was run, defaults included
 
@@ -12,7 +12,7 @@ import platform
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Executor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -97,28 +97,44 @@ def perform(job: Job, limit: Arrays | None = None) -> Arrays:
 
 
 class _Store:
-    """Finished jobs, one file each."""
+    """Finished runs, in one file for each job that computed some: <key>.<first>-<last>.npz."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._found: dict[str, list[tuple[int, int]]] = {}
+        for path in folder.glob("[!.]*.npz"):
+            key, runs, _ = path.name.split(".")
+            first, last = runs.split("-")
+            self._found.setdefault(key, []).append((int(first), int(last)))
 
-    def __contains__(self, job: Job) -> bool:
-        return self._path(job).exists()
+    def missing(self, job: Job) -> list[Job]:
+        """What of a job is not stored: jobs of neighbouring runs."""
+        done = {run for first, last in self._found.get(job.key, []) for run in range(first, last)}
+        runs = [run for run in job.runs if run not in done]
+        starts = [run for run in runs if run - 1 not in runs]
+        ends = [run + 1 for run in runs if run + 1 not in runs]
+        return [replace(job, first=first, last=last) for first, last in zip(starts, ends, strict=True)]
 
     def save(self, job: Job, arrays: Arrays) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path(job)) as temporary, temporary.open("wb") as stream:
+        with replacing(self._path(job.key, job.first, job.last)) as temporary, temporary.open("wb") as stream:
             np.savez(stream, **arrays)  # type: ignore[arg-type]
+        self._found.setdefault(job.key, []).append((job.first, job.last))
 
     def load(self, jobs: list[Job]) -> Arrays | None:
-        """The arrays of some jobs, one after the other along their first axis; None for no job."""
-        parts = [self._read(self._path(job)) for job in jobs]
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        """The arrays of jobs that differ in their runs alone, one run after the other along their first axis; None for no job."""
+        if not jobs:
+            return None
+        key, runs, parts = jobs[0].key, {run for job in jobs for run in job.runs}, []
+        for first, last in sorted(self._found[key]):
+            rows = [run - first for run in range(first, last) if run in runs]
+            if rows:
+                stored = self._read(self._path(key, first, last))
+                parts.append(stored if len(rows) == last - first else {name: array[rows] for name, array in stored.items()})
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _path(self, job: Job) -> Path:
-        return self._folder / f"{job.key}.npz"
+    def _path(self, key: str, first: int, last: int) -> Path:
+        return self._folder / f"{key}.{first}-{last}.npz"
 
     def _read(self, path: Path) -> Arrays:
         try:
@@ -133,7 +149,7 @@ class _Meter:
 
     def __init__(self, jobs: list[Job], store: _Store, report: Progress) -> None:
         self._total = sum(job.cost for job in jobs)
-        self._done = sum(job.cost for job in jobs if job in store)
+        self._done = self._total - sum(part.cost for job in jobs for part in store.missing(job))
         self._report = report
         report(self._done, self._total)
 
@@ -144,7 +160,7 @@ class _Meter:
 
 def _run(pool: Executor, jobs: list[Job], store: _Store, meter: _Meter, limits: Mapping[str, Arrays]) -> None:
     """Computes what is not stored yet, the longest first; stores each job as it ends. limits: by the key of the job that is given one."""
-    missing = sorted((job for job in jobs if job not in store), key=lambda job: -job.cost)
+    missing = sorted((part for job in jobs for part in store.missing(job)), key=lambda job: -job.cost)
     running = {pool.submit(perform, job, limits.get(job.key)): job for job in missing}
     try:
         for future in as_completed(running):
