@@ -4,12 +4,13 @@
     PATH's .previous     the one before, until the run is done
 
 Each replaces the old file in one move once it is whole and on the disk, so that a run that is killed at any moment, or meets a full
-disk, leaves at least one whole. The memory has SHA-256 sums of the state and the mesh that it belongs to, compared when it is read.
+disk, leaves at least one whole. The memory has SHA-256 sums of the state, mesh and record that it belongs to, compared when it is read.
 
 Data in: a run at a step. Data out: the file, and from it solution, stepper and memory.
 """
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -145,10 +146,10 @@ def newest(path: Path) -> Path:
 
 
 def is_over(path: Path) -> bool:
-    """Whether a results file holds a run that ended, however it did. A damaged file does not."""
+    """Whether a results file holds a run that ended, however it did. A damaged or missing one does not."""
     try:
         return load(path).status != RUNNING
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return False
 
 
@@ -173,12 +174,13 @@ def _read(source: Path, rule: Checkpoint) -> Kept:
 
 
 def _digests(solution: Solution) -> dict[str, str]:
-    """SHA-256 of the last state and of the mesh."""
+    """SHA-256 of the last state, of the mesh and of what the run was made from."""
     measure = solution.measure(-1)
     parts = {"state": [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]}
     if solution.kind == "density":
         mesh = solution.mesh
         parts["mesh"] = [getattr(mesh, field.name) for field in fields(mesh) if isinstance(getattr(mesh, field.name), np.ndarray)]
+    parts["record"] = [np.frombuffer(json.dumps(solution.record, sort_keys=True).encode(), dtype=np.uint8)]
     return {name: hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest() for name, arrays in parts.items()}
 
 

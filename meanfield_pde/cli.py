@@ -79,7 +79,8 @@ def run(case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: str
         for rule in rules.values():
             rule.path.unlink(missing_ok=True)
             rule.previous.unlink(missing_ok=True)
-        _finish(out, [_solved(asked, part, rules[part.system.kind], stop) for part in _parts(asked)])
+        solutions = [_solved(asked, part, rules[part.system.kind], stop) for part in _parts(asked)]
+    _finish(out, solutions)
 
 
 @app.command
@@ -94,18 +95,10 @@ def resume(folder: Path, /, *, case: Path | None = None, checkpoint_every: str =
     wall_time: seconds after which the run stops again.
     """
     asked = _case_of(folder, case)
-    solutions = []
+    rules = {kind: _checkpoint(folder / name, checkpoint_every) for kind, name in RESULTS.items()}
     with stopping(wall_time) as stop:
-        for part in _parts(asked):
-            rule = _checkpoint(folder / RESULTS[part.system.kind], checkpoint_every)
-            begun = [path for path in (rule.path, rule.previous) if path.exists()]
-            if not begun:
-                solutions.append(_solved(asked, part, rule, stop))
-            elif rule.path.exists() and is_over(rule.path):
-                solutions.append(load(rule.path))
-            else:
-                solutions.append(_saved(rule.path, stop, partial(resume_run, rule.path, callbacks=[*asked.callbacks, stop], progress=True)))
-        _finish(folder, solutions)
+        solutions = [_gone_on(asked, part, rules[part.system.kind], stop) for part in _parts(asked)]
+    _finish(folder, solutions)
 
 
 @app.command
@@ -254,6 +247,18 @@ def _solved(case: Case, part: Run, rule: Checkpoint, stop: Stop) -> Solution:
     callbacks = [*case.callbacks, stop]
     options: dict[str, Any] = {"save_at": case.times, "stepper": part.stepper, "callbacks": callbacks, "checkpoint": rule, "record": record}
     return _saved(rule.path, stop, lambda: solve(part.system, part.start, case.t_end, progress=True, **options))
+
+
+def _gone_on(case: Case, part: Run, rule: Checkpoint, stop: Stop) -> Solution:
+    """The solution of a part that is over, that was stopped, or that had not begun."""
+    if not (rule.path.exists() or rule.previous.exists()):
+        return _solved(case, part, rule, stop)
+    if is_over(rule.path):
+        solution = load(rule.path)
+        if solution.status.startswith("failed"):
+            raise ValueError(f"{rule.path} holds a run that {solution.status}, wanted one that was stopped")
+        return solution
+    return _saved(rule.path, stop, partial(resume_run, rule.path, callbacks=[*case.callbacks, stop], progress=True))
 
 
 def _saved(path: Path, stop: Stop, run: Callable[[], Solution]) -> Solution:

@@ -82,7 +82,6 @@ class MeanFieldPDE:
     order: int = 2
     method: str | Method = "auto"
     atoms: bool = True
-    _stencil: Stencil = field(init=False, repr=False)
     _kept: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,7 +96,6 @@ class MeanFieldPDE:
         d = getattr(self.attention, "dimension", None)
         if d not in (None, self.mesh.dimension):
             raise ValueError(f"attention has {d} x {d} matrices, wanted {self.mesh.dimension} x {self.mesh.dimension} like the mesh")
-        object.__setattr__(self, "_stencil", stencil(self.mesh))
 
     kind = "density"
     default_stepper = "ssprk3"
@@ -107,6 +105,11 @@ class MeanFieldPDE:
     def courant_limit(self) -> float:
         """Largest outflow Courant number that keeps masses >= 0: 1, or 1/2 for order 2, whose face values reach twice the average."""
         return 1.0 if self.order == 1 else 0.5
+
+    @cached_property
+    def _stencil(self) -> Stencil:
+        """Made when a run begins: a run that is only looked at needs none."""
+        return stencil(self.mesh)
 
     @cached_property
     def face_velocity_form(self) -> str:

@@ -43,7 +43,7 @@ def cell_integrals(mesh: SphereMesh, function: Callable[[FloatArray], FloatArray
         integrals += np.bincount(owner[~cut], weights=fine[~cut], minlength=mesh.n_cells)
         if not cut.any():
             break
-        corners, owner = _halved(corners[cut]), np.repeat(owner[cut], 2 ** (mesh.dimension - 1))
+        corners, owner = halved(corners[cut]), np.repeat(owner[cut], 2 ** (mesh.dimension - 1))
     return integrals
 
 
@@ -96,7 +96,7 @@ def _with_neighbours(corners: FloatArray, cut: NDArray[np.bool_]) -> NDArray[np.
     return np.asarray(distances <= radii + radii[cut][nearest])
 
 
-def _halved(corners: FloatArray) -> FloatArray:
+def halved(corners: FloatArray) -> FloatArray:
     """Every simplex cut at the midpoints of its edges: 2 arcs or 4 triangles each, next to one another."""
     d = corners.shape[1]
     if d == 2:

@@ -186,7 +186,7 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path):
     path = tmp_path / "run.vtkhdf"
     stopped(spherical("ssprk3"), path, 3)
     solution, memory = mf.load(path), read_memory(path)
-    for name in ("state", "mesh"):
+    for name in ("state", "mesh", "record"):
         save(path, solution, memory | {"digests": memory["digests"] | {name: "0" * 64}})
         with pytest.raises(ValueError, match=f"is no whole checkpoint: its {name} differ"):
             mf.resume(path)
