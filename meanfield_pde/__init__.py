@@ -12,6 +12,7 @@ from meanfield_pde.export.films import film
 from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
 from meanfield_pde.initial import Mixture, Moebius, PerturbedUniform, Smoothed, Uniform, VonMisesFisher, sample
+from meanfield_pde.lat_long import density_at, lat_long
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
@@ -66,12 +67,14 @@ __all__ = [
     "clusters",
     "compare",
     "cubed_sphere",
+    "density_at",
     "energy",
     "entropy",
     "exact",
     "film",
     "icosahedral",
     "inner_products",
+    "lat_long",
     "load",
     "log_energy",
     "metastable",

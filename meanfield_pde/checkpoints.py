@@ -61,9 +61,13 @@ class Checkpoint:
 
 
 class Keeper:
-    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on."""
+    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on.
+
+    Missing folders are made at once, so that a run does not fail at its first checkpoint.
+    """
 
     def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float, t: float = 0.0, steps: int = 0) -> None:
+        rule.path.parent.mkdir(parents=True, exist_ok=True)
         self._rule, self._settings = rule, {"stepper": _described(stepper), "t_end": t_end, "times": times}
         self._t, self._steps, self._clock, self._took = t, steps, time.monotonic(), 0.0
 

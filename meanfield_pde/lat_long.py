@@ -10,13 +10,13 @@ Data in: a mesh and cell averages (n_cells,), 1/area. Data out: box averages (n_
 """
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from meanfield_pde import inputs
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.quadrature import cell_simplices, halved
-from meanfield_pde.sphere import FloatArray, IntArray, normalise, spherical_angles, triangle_area
+from meanfield_pde.sphere import FloatArray, IntArray, dot, spherical_angles, triangle_area
 
 PIECE = 1 / 8
 """A piece that lies across boxes is at most this share as long as a box is wide."""
@@ -32,8 +32,8 @@ def lat_long(mesh: SphereMesh, averages: ArrayLike, n_lat: int = 90, n_lon: int 
     the boxes (`density_at`) do not keep it.
 
     Error: mass within 1/8 of a box's width of its edge may be counted in the next box. Of the averages of the uniform density that is
-    0.7 % in the mean and at most 6 %, for any number of boxes (measured, 90 x 180 and 360 x 720).
-    Memory is bounded; time grows like n_lat * n_lon (3 s for 90 x 180 boxes, 15 s for 180 x 360).
+    at most 1 % in the mean and 7 % anywhere (measured, 9 x 18 to 360 x 720 boxes).
+    Memory is bounded; time grows like n_lat * n_lon (2 s for 90 x 180).
     Raises ValueError if the mesh is of S^1, a shape does not fit or a number is not finite.
     """
     inputs.instance("mesh", mesh, SphereMesh)
@@ -87,14 +87,14 @@ def _split(masses: FloatArray, parts: FloatArray, whole: IntArray) -> FloatArray
     return areas * (masses / np.bincount(whole, weights=areas, minlength=len(masses)))[whole]
 
 
-def _boxes(corners: FloatArray, n_lat: int, n_lon: int) -> tuple[IntArray, np.ndarray]:
+def _boxes(corners: FloatArray, n_lat: int, n_lon: int) -> tuple[IntArray, NDArray[np.bool_]]:
     """The box of each triangle's centroid, and whether the triangle is small: within one box, or a `PIECE` of it."""
-    points = np.concatenate([corners, normalise(corners.sum(axis=1, keepdims=True))], axis=1)
-    angles = spherical_angles(points.reshape(-1, 3)).reshape(-1, 4, 2)
+    a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
+    angles = np.stack([spherical_angles(x) for x in (a, b, c, a + b + c)])
     row = np.minimum(((np.pi - angles[..., 0]) * (n_lat / np.pi)).astype(np.int64), n_lat - 1)
     box = row * n_lon + (angles[..., 1] * (n_lon / (2 * np.pi))).astype(np.int64) % n_lon
     height = np.pi / n_lat
-    width = np.minimum(height, 2 * np.pi / n_lon * np.maximum(np.sin(angles[:, 3, 0]), np.sin(height / 2)))
-    length = np.linalg.norm(corners - corners[:, [1, 2, 0]], axis=2).max(axis=1)
-    inside = (box == box[:, 3:]).all(axis=1)
-    return box[:, 3], length <= width * np.where(inside, 1.0, PIECE)
+    width = np.minimum(height, 2 * np.pi / n_lon * np.maximum(np.sin(angles[3, :, 0]), np.sin(height / 2)))
+    length = np.sqrt(np.maximum(np.maximum(dot(a - b, a - b), dot(b - c, b - c)), dot(c - a, c - a)))
+    inside = (box[0] == box[3]) & (box[1] == box[3]) & (box[2] == box[3])
+    return box[3], length <= width * np.where(inside, 1.0, PIECE)

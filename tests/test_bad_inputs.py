@@ -269,6 +269,8 @@ PYTHON = {
     "one edge for many": (lambda: mf.inner_products(CORNERS, 0.5), r"^edges has shape \(\), wanted \(n_edges,\)$"),
     "a film of nothing": (lambda: mf.film("film.gif", 3), r"^solutions\[0\] is a int, wanted a Solution"),
     "no name for a film": (lambda: mf.film(None, SOLVED), r"^path is None, wanted the name of a file or folder$"),
+    "boxes on a circle": (lambda: mf.lat_long(RING, np.ones(8)), r"^mesh lies in R\^2, wanted R\^3"),
+    "values off the sphere": (lambda: mf.density_at(MESH, START, 2 * np.eye(3)), r"^points\[0\] has length 2, wanted a point of the unit"),
     "an empty study": (lambda: mf.study({}, "out"), r"^study: times is missing$"),
     "a number for a study": (lambda: mf.study(3, "out"), r"^asked is 3, wanted"),
     "no name of a study": (lambda: mf.read_study(3), r"^path is 3, wanted the name of a file or folder$"),

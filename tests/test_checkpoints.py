@@ -192,6 +192,15 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path):
             mf.resume(path)
 
 
+def test_missing_folders_are_made_before_the_first_step(tmp_path):
+    system, start, options = spherical("ssprk3")
+    mf.solve(system, start, **options, checkpoint=mf.Checkpoint(tmp_path / "new/folder/run.vtkhdf"))
+    assert mf.load(tmp_path / "new/folder/run.vtkhdf").status == "done"
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OSError, match="file"):
+        mf.solve(system, start, **options, callbacks=[After(-1)], checkpoint=mf.Checkpoint(tmp_path / "file/run.vtkhdf"))
+
+
 def test_mass_that_drifts_ends_the_run():
     class Leaking(mf.ParticleSystem):
         lost = 0.0

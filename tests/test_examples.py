@@ -50,7 +50,7 @@ def test_metastable(tmp_path, monkeypatch, capsys):
 
 def test_merging(tmp_path, monkeypatch, capsys):
     scope, printed = run("merging", tmp_path, monkeypatch, capsys)
-    assert scope["measured"] == pytest.approx(71.98, rel=1e-3) and scope["theory"] == pytest.approx(scope["measured"], rel=2e-3)
+    assert scope["measured"] == pytest.approx(71.67, rel=1e-3) and scope["theory"] == pytest.approx(scope["measured"], rel=2e-3)
     assert "3 clusters of mass 0.400, 0.300, 0.300" in printed and "2 clusters of mass 0.600, 0.400" in printed
     assert (tmp_path / "out/merging.png").stat().st_size > 10_000
 
@@ -116,10 +116,10 @@ def test_three_clusters():
 PINNED = {
     "convergence": 0.765350,
     "phase": [1.0, 0.524699, 0.259532],
-    "first_clusters": 17.485444,
+    "first_clusters": 17.452275,
     "inner_products": 0.584312,
     "one_cluster": 0.999577,
     "usa_against_sa": 0.970929,
     "general_value": 0.946260,
-    "three_clusters": [0.413412, 0.339057, 0.247303],
+    "three_clusters": [0.413412, 0.339057, 0.247310],
 }

@@ -14,7 +14,7 @@ ROWS = (
     "sphere scaled records inputs bessel threads components",
     "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate",
     "mesh.contents mesh.stl_obj mesh.vtk_xml mesh.files tables",
-    "quadrature measure initial projection stratified token_files",
+    "quadrature measure initial projection lat_long stratified token_files",
     "attention.queries attention.direct attention.harmonics attention.spectral attention.integrals attention.model",
     "transport.stencil transport.reconstruction transport.flux atoms",
     "system density particles stepping ensembles progress solution vtkhdf results checkpoints solve",
