@@ -226,6 +226,15 @@ def test_convergence_table(done):
     assert "slope" in str(done)
 
 
+def test_energies_beyond_floats(in_process, tmp_path):
+    """At beta = 800 energies are about e^800: differences are relative, the limit's own is inf, and nothing else fails."""
+    tables = changed(SMALL, attention__beta=800.0, particles__counts=[40], particles__runs=2, times=[0, 0.01])
+    table = mf.study(tables, tmp_path).table.where(quantity="energy")
+    assert np.isinf(table.column("limit")).all() and np.isfinite(table.column("mean")).all()
+    assert (tmp_path / "runs" / "notes.npz").write_bytes(b"mine") == 4
+    assert mf.study(tables, tmp_path).table.where(quantity="energy").rows == table.rows
+
+
 def test_few_tokens_and_coarse_meshes_are_flagged(in_process, tmp_path):
     """n = 8 is below ten times e^beta / Lambda_0 = 3.2 at beta = 2; eight arcs cannot hold what 600 tokens show."""
     tables = changed(SMALL, mesh__n=8, particles__counts=[8, 600], particles__runs=2, quantities=["mmd", "order"])

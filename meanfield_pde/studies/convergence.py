@@ -103,16 +103,18 @@ class Convergence:
         arrays = {"values": np.array(values), "approximations": np.array(approximations)}
         return arrays | ({"errors": np.array(errors)} if errors else {})
 
-    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> "list[dict[str, Any]]":
+    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
         """The rows of one parameter set."""
         validity = _validity(job.attention(), job.law().dimension)
+        values = np.full((len(job.times), 3), np.nan) if limit is None else limit["values"]
+        with np.errstate(over="ignore"):
+            energies = np.exp(values[:, 0])  # inf beyond double precision
         rows = []
         for k, t in enumerate(job.times):
             for q, quantity in enumerate(self.quantities):
                 means = [_Mean.of(n, arrays, limit, k, q, validity * n, quantity) for n, arrays in tokens.items()]
                 rate = _rate(means) if quantity != "clusters" else Rate()
-                value = limit["values"][k] if limit is not None else np.full(3, np.nan)
-                of_limit = {"energy": np.exp(value[0]), "order": value[1], "clusters": value[2]}.get(quantity, np.nan)
+                of_limit = {"energy": energies[k], "order": values[k, 1], "clusters": values[k, 2]}.get(quantity, np.nan)
                 rows += [{"t": t, "quantity": quantity} | mean.row() | {"limit": float(of_limit)} | _rate_row(rate) for mean in means]
         return rows
 
@@ -154,11 +156,17 @@ class Convergence:
             "w1": lambda: w1,
             "w2": lambda: w2,
             "mmd": lambda: mmd(a.measure, b.measure, attention.beta),
-            "energy": lambda: abs(float(np.expm1(b.log_energy - a.log_energy))),
+            "energy": lambda: _relative(a.log_energy, b.log_energy),
             "order": lambda: abs(b.order - a.order),
             "clusters": lambda: float(b.clusters),
         }
         return [found[name]() for name in self.quantities], error
+
+
+def _relative(log_a: float, log_b: float) -> float:
+    """|b/a - 1| from logarithms, inf beyond double precision."""
+    with np.errstate(over="ignore"):
+        return abs(float(np.expm1(log_b - log_a)))
 
 
 @dataclass(frozen=True)

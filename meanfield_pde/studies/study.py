@@ -9,6 +9,7 @@ Data in: a study and a folder. Data out: those files and a `StudyResult`.
 
 import json
 import platform
+import re
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Executor, as_completed
@@ -29,6 +30,8 @@ from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, rea
 from meanfield_pde.system import SolveError
 from meanfield_pde.tables import Table, write_csv
 from meanfield_pde.threads import single_threaded
+
+RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.npz")
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,9 @@ class _Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._found: dict[str, list[tuple[int, int]]] = {}
-        for path in folder.glob("[!.]*.npz"):
-            key, runs, _ = path.name.split(".")
-            first, last = runs.split("-")
-            self._found.setdefault(key, []).append((int(first), int(last)))
+        for path in folder.glob("*.npz"):
+            if name := RUNS_FILE.fullmatch(path.name):
+                self._found.setdefault(name[1], []).append((int(name[2]), int(name[3])))
 
     def missing(self, job: Job) -> list[Job]:
         """What of a job is not stored: jobs of neighbouring runs."""
