@@ -90,7 +90,7 @@ def compare(a: Solution, b: Solution) -> Comparison:
     rows, notes = [], dict[str, None]()
     for i, j in pairs:
         mu, nu = a.measure(i), b.measure(int(j))
-        w1, w2, error, note = distances(mu, nu, LARGEST_PLAN)
+        (w1, w2), error, note = distances(mu, nu, LARGEST_PLAN)
         notes |= dict.fromkeys([note] if note else [])
         energies = (log_energy(a.attention, mu), log_energy(b.attention, nu))
         rows.append((a.times[i], *energies, order_parameter(mu), order_parameter(nu), w1, w2, error))
@@ -99,17 +99,21 @@ def compare(a: Solution, b: Solution) -> Comparison:
     return Comparison(labels, dict(zip(names, np.array(rows).T, strict=True)), tuple(notes))
 
 
-def distances(mu: Measure, nu: Measure, largest_plan: float) -> tuple[float, float, float, str]:
-    """W1, W2, the error of aggregation, and a note; largest_plan: bytes that an exact plan may take."""
+def distances(mu: Measure, nu: Measure, largest_plan: float, orders: tuple[int, ...] = (1, 2)) -> tuple[list[float], float, str]:
+    """W_p for each of the orders p, the error of aggregation, and a note; largest_plan: bytes that an exact plan may take."""
     d, error, note = mu.dimension, 0.0, ""
     pairs = int((mu.masses > 0).sum()) * int((nu.masses > 0).sum())
     if d > 2 and pairs * BYTES_PER_PAIR > largest_plan:
         size = f"{len(mu)} x {len(nu)} points"
         if d > 3:
-            return np.nan, np.nan, np.nan, f"W1 and W2 are left out: an exact plan of {size} takes {pairs * BYTES_PER_PAIR / 1e9:.1f} GB"
+            return (
+                [np.nan] * len(orders),
+                np.nan,
+                f"W1 and W2 are left out: an exact plan of {size} takes {pairs * BYTES_PER_PAIR / 1e9:.1f} GB",
+            )
         centers = icosahedral(AGGREGATION_LEVEL).centers
         (mu, moved), (nu, moved_too) = (aggregate(m, centers) if len(m) > len(centers) else (m, 0.0) for m in (mu, nu))
         error = moved + moved_too
         cells = f"{len(centers)} cells of icosahedral({AGGREGATION_LEVEL})"
         note = f"W1 and W2 of {size} are taken after aggregation to the {cells}, see W error"
-    return wasserstein(mu, nu, 1), wasserstein(mu, nu, 2), error, note
+    return [wasserstein(mu, nu, order) for order in orders], error, note

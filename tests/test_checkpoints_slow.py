@@ -46,7 +46,7 @@ for number in range(rounds):
         os._exit(0)
     os.close(writer)
     first = os.read(reader, 2)
-    time.sleep(generator.random() * {"atoms": 1.0, "ssprk3": 0.4, "tokens": 0.5}[name])
+    time.sleep(generator.random() * {"atoms": 0.8, "ssprk3": 0.15, "tokens": 0.2}[name])
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     steps = (first + os.read(reader, 1 << 20)).split()

@@ -147,14 +147,15 @@ class Convergence:
 
     def _differences(self, a: "_Seen", b: "_Seen", attention: Attention, points: int) -> tuple[list[float], float]:
         """The quantities between a limit and something else, and what transport adds to w1 by points in place of arcs or aggregation."""
-        w1 = w2 = error = 0.0
-        if {"w1", "w2"} & set(self.quantities):
+        asked = [name for name in ("w1", "w2") if name in self.quantities]
+        plans, error = dict[str, float](), 0.0
+        if asked:
             (mu, off), (nu, off_too) = (seen.spread(points) for seen in (a, b))
-            w1, w2, error, _ = distances(mu, nu, self.largest_plan)
-            error += off + off_too
+            lengths, error, _ = distances(mu, nu, self.largest_plan, tuple(int(name[1]) for name in asked))
+            plans, error = dict(zip(asked, lengths, strict=True)), error + off + off_too
         found = {
-            "w1": lambda: w1,
-            "w2": lambda: w2,
+            "w1": lambda: plans["w1"],
+            "w2": lambda: plans["w2"],
             "mmd": lambda: mmd(a.measure, b.measure, attention.beta),
             "energy": lambda: _relative(a.log_energy, b.log_energy),
             "order": lambda: abs(b.order - a.order),
