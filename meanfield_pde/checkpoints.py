@@ -45,10 +45,7 @@ class Checkpoint:
     every_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        path = inputs.file_path("path", self.path)
-        if path.suffix != SUFFIX:
-            raise ValueError(f"path is {str(path)!r}, wanted a name that ends in {SUFFIX}")
-        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "path", inputs.file_path("path", self.path, (SUFFIX,)))
         for name in ("every_time", "every_seconds"):
             if getattr(self, name) is not None:
                 inputs.number(name, getattr(self, name), above=0.0)

@@ -128,15 +128,18 @@ def sequence(name: str, value: Any, wanted: str) -> list[Any]:
     return list(value)
 
 
-def file_path(name: str, value: Any) -> Path:
-    """Return `value` as a path; ValueError unless it is a string or a path that a file can have."""
+def file_path(name: str, value: Any, suffixes: tuple[str, ...] = ()) -> Path:
+    """Return `value` as a path; ValueError unless a file can have it and it ends in one of the suffixes, if any are given."""
     try:
         text = os.fspath(value)
     except TypeError:
         text = None
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"{name} is {shown(value)}, wanted the name of a file or folder")
-    return Path(text)
+    path = Path(text)
+    if suffixes and path.suffix not in suffixes:
+        raise ValueError(f"{name} is {str(path)!r}, wanted a name that ends in {' or '.join(suffixes)}")
+    return path
 
 
 def indices(name: str, values: np.ndarray, shape: tuple[int, ...], count: int) -> None:

@@ -51,9 +51,7 @@ def save(path: str | os.PathLike[str], solution: Solution, memory: Mapping[str, 
     written.
     """
     inputs.instance("solution", solution, Solution)
-    target, attention = inputs.file_path("path", path), solution.attention
-    if target.suffix != SUFFIX:
-        raise ValueError(f"path is {str(target)!r}, wanted a name that ends in {SUFFIX}")
+    target, attention = inputs.file_path("path", path, (SUFFIX,)), solution.attention
     if not isinstance(attention, Attention):
         raise ValueError(f"solution has the velocity model {type(attention).__name__}, wanted Attention: only that can be stored")
     try:

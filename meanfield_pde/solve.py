@@ -295,5 +295,10 @@ def _record(system: System[Any], stepper: Stepper, work: Counter[str]) -> dict[s
             "atoms": system.atoms,  # type: ignore[attr-defined]
             "face velocity": system.face_velocity_form,  # type: ignore[attr-defined]
         }
+    return described | {"versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """What a result was made with: this package, those that compute, and Python."""
     packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba", "ducc0")}
-    return described | {"versions": packages | {"python": platform.python_version()}}
+    return packages | {"python": platform.python_version()}

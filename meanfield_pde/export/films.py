@@ -69,7 +69,7 @@ def film(path: str | os.PathLike[str], *solutions: Solution, fps: float = 15, fr
     """
     from matplotlib import rc_context
 
-    path = pictures.checked_path(path, (".gif", ".mp4"))
+    path = inputs.file_path("path", path, (".gif", ".mp4"))
     fps = inputs.number("fps", fps, low=1, high=FASTEST)
     most = MOST_FRAMES if frames is None else inputs.integer("frames", frames, low=2, high=MOST_FRAMES)
     runs = pictures.by_kind(solutions)
@@ -300,7 +300,7 @@ def _write_gif(figure: "Figure", show: Show, count: int, path: Path, fps: float)
     from PIL.Image import Dither
 
     figure.set_dpi(GIF_DPI)
-    palette = _palette([_pixels(figure, show, k) for k in np.unique(np.linspace(0, count - 1, SAMPLED).round().astype(int)).tolist()])
+    palette = _palette([_pixels(figure, show, k) for k in pictures.spaced(count, SAMPLED).tolist()])
     frames = [_pixels(figure, show, k).quantize(palette=palette, dither=Dither.NONE) for k in range(count)]
     ends = (100 / fps * np.arange(count + 1)).round().astype(int) * 10
     durations = np.diff(ends)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Ellipse
 
+SUFFIXES = (".png", ".pdf")
 MOST_STATES = 4
 STYLE: Any = {
     "font.size": 9,
@@ -87,7 +88,7 @@ def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLik
     Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or times outside
     the runs; OSError if the file cannot be written.
     """
-    path = checked_path(path)
+    path = inputs.file_path("path", path, SUFFIXES)
     return save_figure(overview_figure(*solutions, times=times), path)
 
 
@@ -118,7 +119,7 @@ def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
     Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or runs without
     energies; OSError if the file cannot be written.
     """
-    path = checked_path(path)
+    path = inputs.file_path("path", path, SUFFIXES)
     return save_figure(staircase_figure(*solutions), path)
 
 
@@ -140,13 +141,6 @@ def staircase_figure(*solutions: Solution) -> "Figure":
         handles, labels = panel.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=2)
     return figure
-
-
-def checked_path(path: str | os.PathLike[str], suffixes: tuple[str, ...] = (".png", ".pdf")) -> Path:
-    checked = inputs.file_path("path", path)
-    if checked.suffix not in suffixes:
-        raise ValueError(f"path is {str(checked)!r}, wanted a name that ends in {' or '.join(suffixes)}")
-    return checked
 
 
 def blank_figure(height: float) -> "Figure":
@@ -216,13 +210,18 @@ def _common(runs: dict[str, Solution]) -> tuple[float, float]:
     return first, last
 
 
+def spaced(count: int, most: int) -> IntArray:
+    """Numbers below count, all or so many of them, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
+
+
 def even_times(runs: dict[str, Solution], most: int) -> FloatArray:
     """Times of outputs of the first run within the other, all or so many, evenly spaced over their numbers."""
     first, last = _common(runs)
     outputs = next(iter(runs.values())).times
     within = (outputs >= first) & (outputs <= last)
     outputs = outputs[within] if within.any() else np.array([first])
-    return outputs[np.unique(np.linspace(0, len(outputs) - 1, most).round().astype(int))]
+    return outputs[spaced(len(outputs), most)]
 
 
 def nearest_outputs(runs: dict[str, Solution], wanted: FloatArray) -> dict[str, list[int]]:
@@ -517,7 +516,7 @@ def mass_axis(panel: "Axes", atoms: list[Measure]) -> None:
 def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], middle: float) -> None:
     if "density" in runs:
         run = runs["density"]
-        outputs = np.unique(np.linspace(0, len(run.times) - 1, TIME_PIXELS).round().astype(int))
+        outputs = spaced(len(run.times), TIME_PIXELS)
         edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
         angles = (edges[1:] + edges[:-1]) / 2
         values = density_at(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
@@ -529,7 +528,7 @@ def _space_time(part: "SubFigure", panel: "Axes", runs: dict[str, Solution], mid
         _paths(panel, t, [run.atoms(k) for k in outputs.tolist()], middle)
     if "tokens" in runs:
         run = runs["tokens"]
-        chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PATHS).round().astype(int))
+        chosen = spaced(run.tokens.shape[1], MOST_PATHS)
         paths = angles_about(run.tokens[:, chosen], middle)
         jumps = np.abs(np.diff(paths, axis=0, prepend=paths[:1])) > np.pi
         alone = "density" not in runs
@@ -582,7 +581,7 @@ def _inner_products(part: "SubFigure", runs: dict[str, Solution], states: dict[s
 
 def product_shares(run: Solution, k: int) -> tuple[FloatArray, FloatArray]:
     """Histogram of the inner products of pairs of tokens, weighted with their masses, and its edges."""
-    chosen = np.unique(np.linspace(0, run.tokens.shape[1] - 1, MOST_PAIRED).round().astype(int))
+    chosen = spaced(run.tokens.shape[1], MOST_PAIRED)
     one, other = np.triu_indices(len(chosen), 1)
     points, masses = run.tokens[k][chosen], run.masses[k][chosen]
     products = np.clip((points @ points.T)[one, other], -1, 1)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanfield_pde.export.pictures import COLOURS, MOST_STATES, STYLE, STYLES, TIME_MAP, blank_figure, checked_path, save_figure
+from meanfield_pde import inputs
+from meanfield_pde.export.pictures import COLOURS, MOST_STATES, STYLE, STYLES, SUFFIXES, TIME_MAP, blank_figure, save_figure, spaced
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.phase import Phase
@@ -42,7 +43,7 @@ MOST_COUNTED = 8
 
 def draw(path: str | os.PathLike[str], kind: Any, table: Table) -> Path:
     """Write the picture (.png at 200 dpi, or .pdf) of a study's table; returns its path."""
-    path = checked_path(path)
+    path = inputs.file_path("path", path, SUFFIXES)
     return save_figure(study_figure(kind, table), path)
 
 
@@ -209,8 +210,8 @@ def _first_clusters(kind: FirstClusters, table: Table) -> "Figure":
     axes = figure.subplots(len(sets), 1, squeeze=False)[:, 0]
     for panel, (title, chosen) in zip(axes, sets, strict=True):
         sources = _sources(chosen)
-        numbers = np.arange(chosen.column("clusters").min(), chosen.column("clusters").max() + 1)
-        numbers = np.arange(max(numbers[0] - 1, 0), numbers[-1] + 2)
+        clusters = chosen.column("clusters")
+        numbers = np.arange(max(clusters.min() - 1, 0), clusters.max() + 2)
         width = 0.8 / len(sources)
         for k, (source, n) in enumerate(sources):
             found = chosen.where(source=source, n=n).column("clusters")
@@ -248,7 +249,7 @@ def _inner_products(kind: Any, table: Table) -> "Figure":
 
 def _histograms(panel: "Axes", table: Table) -> None:
     times, sources = _times(table), _sources(table)
-    shown = [times[k] for k in np.unique(np.linspace(0, len(times) - 1, MOST_STATES).round().astype(int))]
+    shown = [times[k] for k in spaced(len(times), MOST_STATES)]
     for t, colour in zip(shown, _colours(len(shown)), strict=True):
         panel.plot([], [], color=colour, label=f"$t$ = {t:g}")
         for source, n in sources:

@@ -70,9 +70,7 @@ def write_mesh(path: str | os.PathLike[str], mesh: SphereMesh) -> None:
     from vtkmodules.vtkCommonCore import vtkStringArray
 
     inputs.instance("mesh", mesh, SphereMesh)
-    path = inputs.file_path("path", path)
-    if path.suffix != ".vtu":
-        raise ValueError(f"path is {str(path)!r}, wanted a name that ends in .vtu")
+    path = inputs.file_path("path", path, (".vtu",))
     data = grid(mesh)
     data.cell_data["center"] = in_space(mesh.centers)
     data.cell_data["cell_area"] = mesh.areas

@@ -15,7 +15,7 @@ over that bound). Means that the mesh or that bound spoils are flagged and take 
 Data in: jobs. Data out: one row per parameter set, n, time and quantity.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from meanfield_pde.initial import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.projection import bin_tokens, project
+from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stages import settled_clusters
@@ -77,7 +78,7 @@ class Convergence:
 
     def limit(self, job: Job) -> Arrays:
         """The limit at each time, its observables and its own errors."""
-        fine, coarse = self._limits(job, lambda mesh: project(mesh, job.law()))
+        fine, coarse = self._limits(job)
         found = [self._differences(a, b, job.attention(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
         arrays: Arrays = {"errors": np.array(found), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
         for k, seen in enumerate(fine):
@@ -139,7 +140,7 @@ class Convergence:
             lines.append(f"{quantity:>10}{t:10g}{first['slope']:9.3f}   {interval}   {span:<16}{where}".rstrip())
         return lines + list(_notes(table))
 
-    def _limits(self, job: Job, start: Any) -> tuple[list["_Seen"], list["_Seen"]]:
+    def _limits(self, job: Job, start: Callable[[SphereMesh], FloatArray] | None = None) -> tuple[list["_Seen"], list["_Seen"]]:
         """What is seen of the limit on the mesh and on the coarse one, at each time."""
         solutions = (density(job, start), density(job, start, "coarse_mesh"))
         fine, coarse = ([_of_limit(solution, k, self.angle) for k in range(len(job.times))] for solution in solutions)
@@ -198,11 +199,16 @@ class _Seen:
         if self.cells is None or self.mesh is None or self.mesh.dimension > 2:
             return self.measure, 0.0
         parts = -(-points // self.mesh.n_cells)
-        first = self.mesh.vertices[self.mesh.cell_vertices[self.mesh.cell_offsets[:-1]]]
-        angles = np.arctan2(first[:, 1], first[:, 0])[:, None] + self.mesh.areas[:, None] * (np.arange(parts) + 0.5) / parts
-        places = np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(-1, 2)
+        places = remembered(f"{parts} points an arc", self.mesh.vertices, partial(_along_arcs, self.mesh, parts))
         arcs = Measure.trusted(places, np.repeat(self.cells.masses / parts, parts))
         return Measure.joined(arcs, self.atoms), float(self.cells.masses @ self.mesh.areas) / parts / 4
+
+
+def _along_arcs(mesh: SphereMesh, parts: int) -> FloatArray:
+    """The middles of so many equal parts of each arc, (n_cells * parts, 2)."""
+    first = mesh.vertices[mesh.cell_vertices[mesh.cell_offsets[:-1]]]
+    angles = np.arctan2(first[:, 1], first[:, 0])[:, None] + mesh.areas[:, None] * (np.arange(parts) + 0.5) / parts
+    return frozen(np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(-1, 2))
 
 
 def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:

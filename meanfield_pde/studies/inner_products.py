@@ -7,6 +7,7 @@ Independent tokens in a high dimension are almost orthogonal and stay almost equ
 Data in: jobs. Data out: one row per time, source and bin.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,8 @@ import numpy as np
 from meanfield_pde import exact, inputs
 from meanfield_pde.diagnostics import inner_products
 from meanfield_pde.measure import Measure
-from meanfield_pde.projection import project
 from meanfield_pde.quadrature import cell_simplices, lifted_rule
+from meanfield_pde.records import frozen
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import Arrays, Job, density, token_runs
@@ -48,10 +49,10 @@ class InnerProducts:
 
     def limit(self, job: Job) -> Arrays:
         """Shares (n_t, bins) and means (n_t,) of the inner products of two draws."""
-        solution = density(job, lambda mesh: project(mesh, job.law()))
+        solution = density(job)
         means = [solution.measure(k).mean() for k in range(len(job.times))]
         return {
-            "shares": np.array([inner_products(_spread(solution, k), self.edges) for k in range(len(job.times))]),
+            "shares": np.array([inner_products(measure, self.edges) for measure in _spread(solution)]),
             "means": np.array([mean @ mean for mean in means]),
         }
 
@@ -93,15 +94,18 @@ class InnerProducts:
         ]
 
 
-def _spread(solution: Solution, k: int) -> Measure:
-    """The measure with some points in each cell, so that the histogram does not show the lattice of the centres."""
-    mesh = solution.mesh
+def _spread(solution: Solution) -> Iterator[Measure]:
+    """The measures with some points in each cell, so that the histograms do not show the lattice of the centres."""
+    mesh, outputs = solution.mesh, range(len(solution.times))
     corners, owner = cell_simplices(mesh)
     points, weights = lifted_rule(corners, SPREAD_DEGREE)
     if weights.size > MOST_SPREAD:
-        return solution.measure(k)
-    shares = weights * (solution.masses[k] / mesh.areas)[owner][:, None]
-    return Measure.joined(Measure.trusted(points.reshape(-1, mesh.dimension), shares.ravel()), solution.atoms(k))
+        yield from map(solution.measure, outputs)
+        return
+    places = frozen(points.reshape(-1, mesh.dimension))
+    for k in outputs:
+        shares = weights * (solution.masses[k] / mesh.areas)[owner][:, None]
+        yield Measure.joined(Measure.trusted(places, shares.ravel()), solution.atoms(k))
 
 
 def _mean_product(state: Measure) -> float:

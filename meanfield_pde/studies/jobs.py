@@ -24,6 +24,7 @@ from meanfield_pde.initial import Law
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.particles import ParticleSystem
+from meanfield_pde.projection import project
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import solve
 from meanfield_pde.sphere import FloatArray
@@ -137,10 +138,11 @@ class Job:
         return Measure(self.law().draw(np.random.default_rng(self.entropy(run)), self.count))
 
 
-def density(job: Job, start: Callable[[SphereMesh], FloatArray], mesh: str = "mesh") -> Solution:
-    """The density at a job's times, on the mesh of that table, from the cell averages that `start` gives there."""
+def density(job: Job, start: Callable[[SphereMesh], FloatArray] | None = None, mesh: str = "mesh") -> Solution:
+    """The density at a job's times, on the mesh of that table, from the cell averages that `start` gives there, by default the law's."""
     system, stepper = make_system(job.tables[mesh], job.tables.get("solver", {}), job.attention())
-    return solve(system, start(system.mesh), job.times[-1], save_at=job.times, stepper=stepper)
+    averages = project(system.mesh, job.law()) if start is None else start(system.mesh)
+    return solve(system, averages, job.times[-1], save_at=job.times, stepper=stepper)
 
 
 def token_runs(job: Job, starts: list[Measure]) -> list[list[Measure]]:

@@ -15,7 +15,6 @@ from scipy.sparse.csgraph import connected_components
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics import close_pairs, clusters
 from meanfield_pde.measure import Measure
-from meanfield_pde.projection import project
 from meanfield_pde.sphere import FloatArray, IntArray
 from meanfield_pde.studies.jobs import Arrays, Job, density, limit_clusters, token_runs
 from meanfield_pde.tables import Table
@@ -50,7 +49,7 @@ class Phase:
 
     def limit(self, job: Job) -> Arrays:
         """Share of pairs and number of clusters (n_t,) of the limit, 0 while most of the mass is in none."""
-        solution = density(job, lambda mesh: project(mesh, job.law()))
+        solution = density(job)
         outputs = range(len(job.times))
         shares = [close_pairs(solution.measure(k), self.cosine) for k in outputs]
         return {"shares": np.array(shares), "clusters": np.array([limit_clusters(solution, k, self.angle) for k in outputs])}

@@ -8,13 +8,11 @@ Data in: a study and a folder. Data out: those files and a `StudyResult`.
 """
 
 import json
-import platform
 import re
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from meanfield_pde import inputs
 from meanfield_pde.export.studies import draw
 from meanfield_pde.mesh.files import replacing
 from meanfield_pde.progress import Progress, progress_bar
+from meanfield_pde.solve import versions
 from meanfield_pde.studies.executors import executor
 from meanfield_pde.studies.jobs import Arrays, Job
 from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
@@ -198,8 +197,7 @@ def _write(result: StudyResult) -> None:
     if result.arrays:
         with replacing(folder / "study.npz") as temporary, temporary.open("wb") as stream:
             np.savez_compressed(stream, **result.arrays)  # type: ignore[arg-type]
-    packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba", "ducc0")}
-    described = result.study.resolved() | {"made_with": packages | {"python": platform.python_version()}}
+    described = result.study.resolved() | {"made_with": versions()}
     with replacing(folder / "study.json") as temporary:
         temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     draw(folder / "study.png", result.study.kind, table)
