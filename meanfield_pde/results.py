@@ -6,7 +6,6 @@ in the group VTKHDF (`vtkhdf`), all else in the group meanfield_pde: arrays bit 
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -20,7 +19,7 @@ from meanfield_pde.attention.integrals import Auto, Direct, Spectral
 from meanfield_pde.attention.model import Attention
 from meanfield_pde.density import MeanFieldPDE
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.files import replacing
+from meanfield_pde.mesh.files import replacing, unwritable
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.particles import ParticleSystem
 from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
@@ -54,13 +53,10 @@ def save(path: str | os.PathLike[str], solution: Solution, memory: Mapping[str, 
     target, attention = inputs.file_path("path", path, (SUFFIX,)), solution.attention
     if not isinstance(attention, Attention):
         raise ValueError(f"solution has the velocity model {type(attention).__name__}, wanted Attention: only that can be stored")
-    try:
-        with durable(target) as temporary, vtkhdf.create(temporary) as file:
-            _write(file, solution, attention)
-            if memory is not None:
-                _write_memory(file, memory)
-    except (OSError, RuntimeError) as error:
-        raise OSError(f"{target} cannot be written: {_reason(error)}") from None
+    with durable(target) as temporary, vtkhdf.create(temporary) as file:
+        _write(file, solution, attention)
+        if memory is not None:
+            _write_memory(file, memory)
 
 
 def load(path: str | os.PathLike[str]) -> Solution:
@@ -104,13 +100,10 @@ def durable(path: Path) -> Iterator[Path]:
         yield temporary
         _sync(temporary, os.O_RDWR)
     if os.name == "posix":
-        _sync(path.parent, os.O_RDONLY)
-
-
-def _reason(error: Exception) -> str:
-    """What the system said, out of the long text of HDF5."""
-    said = re.search(r"error message = '([^']+)'", str(error))
-    return said[1] if said else getattr(error, "strerror", None) or str(error)
+        try:
+            _sync(path.parent, os.O_RDONLY)
+        except OSError as error:
+            raise unwritable(path, error) from None
 
 
 def _sync(path: Path, mode: int) -> None:

@@ -11,7 +11,10 @@ oldest that has them; newer ones are not read by every ParaView. h5py is importe
 Source: https://docs.vtk.org/en/latest/vtk_file_formats/vtkhdf_file_format/vtkhdf_specifications.html (version 2.0 of the layout).
 """
 
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +44,21 @@ Values = Callable[[FloatArray], FloatArray]
 """What is stored of some outputs (m, n, ...)."""
 
 
-def create(path: Path) -> "h5py.File":
-    """A new file whose structures have checksums. Raises OSError if it cannot be made.
+@contextmanager
+def create(path: Path) -> Iterator["h5py.File"]:
+    """A new file whose structures have checksums. Raises OSError with what the system said, out of the long text of HDF5.
 
     Blocks are written at once, not when the cache of a dataset is given up: HDF5 ends the process where that fails (a full disk).
     """
     import h5py
 
-    return h5py.File(path, "w", libver=GENERATION, rdcc_nbytes=0, locking=False)
+    try:
+        with h5py.File(path, "w", libver=GENERATION, rdcc_nbytes=0, locking=False) as file:
+            yield file
+    except (OSError, RuntimeError) as error:
+        said = re.search(r"errno = (\d+)", str(error))
+        number = int(said[1]) if said else getattr(error, "errno", None)
+        raise (OSError(number, os.strerror(number)) if number else OSError(str(error))) from None
 
 
 def open_file(path: Path) -> "h5py.File":

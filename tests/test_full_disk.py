@@ -2,6 +2,9 @@
 
 import errno
 import os
+import re
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,20 +13,27 @@ import meanfield_pde as mf
 from meanfield_pde.cli import main
 from meanfield_pde.tables import write_csv
 
+NOBODY = 65534
 RING = mf.circle(12)
 LAW = mf.VonMisesFisher((1, 0), 1.0)
 LIMIT = mf.solve(mf.MeanFieldPDE(RING, mf.Attention(2.0)), mf.project(RING, LAW), 0.2, save_every=0.1)
 TOKENS = mf.solve(mf.ParticleSystem(mf.Attention(2.0)), mf.sample(LAW, 5, seed=0), 0.2, save_every=0.1)
 
-WRITERS = {
-    "mesh": lambda folder: mf.write_mesh(folder / "m.vtu", RING),
-    "results": lambda folder: mf.save(folder / "run.vtkhdf", LIMIT),
-    "table": lambda folder: write_csv(folder / "table.csv", ("a", "b"), [(1, 2.0)]),
-    "comparison": lambda folder: mf.compare(LIMIT, TOKENS).write_csv(folder / "summary.csv"),
-    "picture": lambda folder: mf.overview(folder / "overview.png", LIMIT),
-    "film": lambda folder: mf.film(folder / "film.gif", LIMIT),
-    "series": lambda folder: mf.write_vtk(folder, LIMIT, TOKENS),
-}
+
+def writers(limit, tokens):
+    """What writes files into a folder."""
+    return {
+        "mesh": lambda folder: mf.write_mesh(folder / "m.vtu", limit.mesh),
+        "results": lambda folder: mf.save(folder / "run.vtkhdf", limit),
+        "table": lambda folder: write_csv(folder / "table.csv", ("n", "mass"), list(enumerate(limit.masses[0].tolist()))),
+        "comparison": lambda folder: mf.compare(limit, tokens).write_csv(folder / "summary.csv"),
+        "picture": lambda folder: mf.overview(folder / "overview.png", limit),
+        "film": lambda folder: mf.film(folder / "film.gif", limit),
+        "series": lambda folder: mf.write_vtk(folder, limit, tokens),
+    }
+
+
+WRITERS = writers(LIMIT, TOKENS)
 CASE = """
 t_end = 0.2
 save_every = 0.1
@@ -117,10 +127,64 @@ def test_a_folder_that_is_a_file(tmp_path, capsys):
     assert (tmp_path / "out").read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_folder(tmp_path, capsys):
-    (tmp_path / "case.toml").write_text(CASE)
-    (tmp_path / "closed").mkdir(mode=0o555)
+@pytest.fixture
+def closed():
+    """A folder that nobody may write to, asked by somebody who is not root."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "case.toml").write_text(CASE)
+        with pytest.raises(SystemExit, match="0"):
+            main(["run", str(folder / "case.toml"), "--out", str(folder / "out")])
+        for writer in WRITERS.values():
+            writer(folder)
+        mf.solve(LIMIT.system, mf.project(RING, LAW), 0.2, checkpoint=mf.Checkpoint(folder / "under_way.vtkhdf"))
+        (folder / "out").chmod(0o555)
+        folder.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(NOBODY)
+        try:
+            yield folder
+        finally:
+            if root:
+                os.seteuid(0)
+            folder.chmod(0o755)
+            (folder / "out").chmod(0o755)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_in_a_read_only_folder(name, closed):
+    before = contents(closed)
+    with pytest.raises(OSError, match=f"{re.escape(str(closed))}.* cannot be written: Permission denied$"):
+        WRITERS[name](closed)
+    assert contents(closed) == before
+
+
+def test_a_checkpoint_in_a_read_only_folder(closed):
+    before = contents(closed)
+    for name in ("under_way.vtkhdf", "new.vtkhdf"):
+        with pytest.raises(OSError, match=rf"{name} cannot be written: Permission denied"):
+            mf.solve(LIMIT.system, mf.project(RING, LAW), 0.2, checkpoint=mf.Checkpoint(closed / name))
+    assert contents(closed) == before
+
+
+COMMANDS = {
+    "run": ("run", "case.toml", "--out", "new"),
+    "run again": ("run", "case.toml", "--out", "out", "--overwrite"),
+    "mesh": ("mesh", "circle", "--n", "12", "--output", "ring.vtu"),
+    "compare": ("compare", "out"),
+    "plot": ("plot", "out"),
+    "film": ("film", "out"),
+    "export": ("export", "out"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_in_a_read_only_folder(name, closed, capsys, monkeypatch):
+    before = contents(closed)
+    monkeypatch.chdir(closed)
     with pytest.raises(SystemExit) as ended:
-        main(["run", str(tmp_path / "case.toml"), "--out", str(tmp_path / "closed/out")])
-    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+        main(list(COMMANDS[name]))
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.err.count("\n") == 1 and "Permission denied" in said.err
+    assert contents(closed) == before

@@ -530,7 +530,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     old = (tmp_path / "mesh.vtu").read_bytes()
     run = subprocess.run([sys.executable, "-c", limited, str(tmp_path / "mesh.vtu")], capture_output=True, text=True)
     assert run.returncode == 0 and run.stderr == ""
-    assert re.fullmatch(r".*mesh\.vtu: cannot be written, VTK says .*\n", run.stdout), run.stdout
+    assert run.stdout == f"{tmp_path / 'mesh.vtu'} cannot be written: File too large\n"
     assert (tmp_path / "mesh.vtu").read_bytes() == old and list(tmp_path.iterdir()) == [tmp_path / "mesh.vtu"]
 
 

@@ -103,9 +103,10 @@ def write_vtu(path: str | os.PathLike[str], data: "pyvista.UnstructuredGrid") ->
 
 
 def write_xml(path: str | os.PathLike[str], data: "pyvista.DataSet", writer: Any) -> None:
-    """`write_vtu` for any data set and the VTK XML writer that belongs to it. Raises OSError with what VTK says if it cannot be written."""
-    path = Path(path)
-    with replacing(path) as temporary:
+    """`write_vtu` for any data set and the VTK XML writer that belongs to it. Raises OSError if it cannot be written."""
+    from vtkmodules.vtkCommonMisc import vtkErrorCode
+
+    with replacing(Path(path)) as temporary:
         writer.SetInputData(data)
         writer.SetFileName(str(temporary))
         writer.SetDataModeToAppended()
@@ -115,24 +116,34 @@ def write_xml(path: str | os.PathLike[str], data: "pyvista.DataSet", writer: Any
         writer.SetIdTypeToInt64()
         with vtk_messages() as messages:
             written = writer.Write()
-        if not written or messages:
-            raise OSError(f"{path}: cannot be written, VTK says {_first(messages)}")
-
-
-def _first(messages: list[str]) -> str:
-    """The text of the first message, without VTK's address of the object."""
-    return messages[0].split("): ", 1)[-1] if messages else "nothing"
+        code = writer.GetErrorCode()
+        if 0 < code < vtkErrorCode.FirstVTKErrorCode:
+            raise OSError(code, os.strerror(code))
+        if code or messages or not written:
+            raise OSError(f"VTK says {vtkErrorCode.GetStringFromErrorCode(code) if code else ' '.join(messages)}")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that replaces it at the end, so that readers see the old file or the whole new one."""
+    """A temporary name beside `path` that replaces it at the end, so that readers see the old file or the whole new one.
+
+    Raises OSError that names the file, not the temporary one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        raise unwritable(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def unwritable(path: Path, error: OSError) -> OSError:
+    """The same error in one sentence, with the name that was asked for."""
+    found = type(error)(f"{path} cannot be written: {os.strerror(error.errno) if error.errno else error}")
+    found.errno = error.errno
+    return found
 
 
 @dataclass(frozen=True)
