@@ -61,4 +61,4 @@ def peak(path, what):
 def test_a_large_run_is_inspected_in_little_memory(path):
     assert peak(path, "summary") < MEGABYTES
     assert peak(path, "all") > MEGABYTES
-    assert path.stat().st_size < 8 * 2 * OUTPUTS * 163842
+    assert path.stat().st_size < (200 + 16 * OUTPUTS) * 163842
