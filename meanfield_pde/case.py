@@ -3,9 +3,10 @@
 Data in: a TOML file. Data out: `Case`, whose parts are the same objects a script would build; nothing is run and no file is made here.
 """
 
+import hashlib
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Case:
-    """What a case file asks for. source: the file's tables as plain values. folder: what its file names are relative to. times: output
-    times (n_t,), the last one is the end of the run. callbacks: what ends a run early. limit, tokens: the density run and the particle run,
-    None if not asked for."""
+    """What a case file asks for. source: the file's tables as plain values. folder: what its file names are relative to. files: those that
+    were read, with their SHA-256. times: output times (n_t,), the last one is the end of the run. callbacks: what ends a run early. limit,
+    tokens: the density run and the particle run, None if not asked for."""
 
     source: dict[str, Any]
     folder: Path
+    files: dict[str, str]
     t_end: float
     times: FloatArray
     callbacks: tuple[Stop, ...]
@@ -75,8 +77,8 @@ def read_case(path: str | Path) -> Case:
     return make_case(tables, file.parent)
 
 
-def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
-    """The case in nested plain values, as `tomllib` gives them."""
+def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = ()) -> Case:
+    """The case in nested plain values, as `tomllib` gives them. begun: kinds of runs that go on from a file, which are not made here."""
     inputs.known_keys("case", tables, TABLES)
     for name in ("t_end", "start"):
         if name not in tables:
@@ -86,15 +88,29 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path()) -> Case:
             raise ValueError(f"case: {name} is {tables[name]!r}, wanted a table [{name}]")
     if "mesh" not in tables and "particles" not in tables:
         raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
+    if "solver" in tables and "mesh" not in tables:
+        raise ValueError(
+            "case: solver is given without mesh, wanted it beside a density only; tokens have method, rtol and atol in [particles]"
+        )
     t_end = inputs.number("t_end", tables["t_end"], above=0.0)
     times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
     attention = construct("attention", Attention, tables.get("attention", {}))
+    callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
+    parts = {kind: tables[name] for kind, name in (("density", "mesh"), ("tokens", "particles")) if name in tables and kind not in begun}
+    if not parts:
+        return Case(dict(tables), folder.resolve(), {}, t_end, times, callbacks, None, None)
     start = _start(tables["start"], folder)
     atoms = _atoms(tables["atoms"]) if "atoms" in tables else None
-    limit = _limit(tables, attention, start, atoms, folder) if "mesh" in tables else None
-    tokens = _tokens(tables["particles"], attention, start, atoms) if "particles" in tables else None
-    callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
-    return Case(dict(tables), folder.resolve(), t_end, times, callbacks, limit, tokens)
+    limit = _limit(tables, attention, start, atoms, folder) if "density" in parts else None
+    tokens = _tokens(parts["tokens"], attention, start, atoms) if "tokens" in parts else None
+    named = [table["file"] for table in (tables["start"], parts.get("density", {})) if "file" in table]
+    files = {str(name): file_digest(folder / str(name)) for name in named}
+    return Case(dict(tables), folder.resolve(), files, t_end, times, callbacks, limit, tokens)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _atoms(table: Mapping[str, Any]) -> Measure:
@@ -137,6 +153,8 @@ def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start", ato
     tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
     begun = system.begin(tokens)
     if atoms is not None:
+        if atoms.dimension != begun.dimension:
+            raise ValueError(f"atoms: points lie in R^{atoms.dimension}, the start in R^{begun.dimension}")
         begun = system.begin(Measure.joined(Measure(begun.points, (1 - atoms.total) * begun.masses), atoms))
     return Run(system, begun, stepper)
 

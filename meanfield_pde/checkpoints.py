@@ -3,8 +3,9 @@
     PATH                 the newest checkpoint, readable as the results so far; in the end the results
     PATH's .previous     the one before, until the run is done
 
-Each replaces the old file in one move once it is whole and on the disk, so that a run that is killed at any moment, or meets a full
-disk, leaves at least one whole. The memory has SHA-256 sums of the state, mesh and record that it belongs to, compared when it is read.
+The first is written before the first step, in place of what an earlier run left under that name. Each replaces the old file in one move
+once it is whole and on the disk, so that a run that is killed at any moment, or meets a full disk, leaves at least one whole. The memory
+has SHA-256 sums of the state, mesh and record that it belongs to, compared when it is read.
 
 Data in: a run at a step. Data out: the file, and from it solution, stepper and memory.
 """
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.mesh.files import replacing
+from meanfield_pde.mesh.files import remove_parts
 from meanfield_pde.results import SUFFIX, load, read_memory, save
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
@@ -36,7 +37,8 @@ LARGEST_SHARE = 20.0
 class Checkpoint:
     """Where a run keeps itself, and how often: every so much model time, so many steps or so many seconds, whichever comes first.
 
-    path: ends in .vtkhdf. Without a rule it is written when the run ends early, and at the end. Raises ValueError naming the field.
+    path: ends in .vtkhdf. Without a rule it is written before the first step, when the run ends early, and at the end. Raises ValueError
+    naming the field.
     """
 
     path: Path
@@ -48,9 +50,9 @@ class Checkpoint:
         object.__setattr__(self, "path", inputs.file_path("path", self.path, (SUFFIX,)))
         for name in ("every_time", "every_seconds"):
             if getattr(self, name) is not None:
-                inputs.number(name, getattr(self, name), above=0.0)
+                object.__setattr__(self, name, inputs.number(name, getattr(self, name), above=0.0))
         if self.every_steps is not None:
-            inputs.integer("every_steps", self.every_steps, low=1)
+            object.__setattr__(self, "every_steps", inputs.integer("every_steps", self.every_steps, low=1))
 
     @property
     def previous(self) -> Path:
@@ -58,21 +60,29 @@ class Checkpoint:
 
 
 class Keeper:
-    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on.
+    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on."""
 
-    Missing folders are made at once, so that a run does not fail at its first checkpoint.
-    """
-
-    def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float, t: float = 0.0, steps: int = 0) -> None:
-        rule.path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float) -> None:
         self._rule, self._settings = rule, {"stepper": _described(stepper), "t_end": t_end, "times": times}
-        self._t, self._steps, self._clock, self._took = t, steps, time.monotonic(), 0.0
+        self._begun = False
+        self._t, self._steps, self._clock, self._took = 0.0, 0, time.monotonic(), 0.0
+
+    @classmethod
+    def resumed(cls, kept: "Kept") -> "Keeper":
+        """The keeper of a run as its checkpoint left it; a damaged newest file gives way to the one that is taken up."""
+        keeper = cls(kept.rule, kept.stepper, kept.times, kept.t_end)
+        keeper._begun, keeper._t, keeper._steps = True, float(kept.solution.times[-1]), len(kept.solution.history)
+        if kept.source != kept.rule.path:
+            os.replace(kept.source, kept.rule.path)
+        keeper._remove_parts()
+        return keeper
 
     def due(self, t: float, steps: int) -> bool:
-        """Whether the rule asks for a checkpoint at this time and number of steps."""
+        """Whether there is no checkpoint yet, or the rule asks for one at this time and number of steps."""
         rule = self._rule
         return bool(
-            (rule.every_time is not None and t - self._t >= rule.every_time)
+            not self._begun
+            or (rule.every_time is not None and t - self._t >= rule.every_time)
             or (rule.every_steps is not None and steps - self._steps >= rule.every_steps)
             or (rule.every_seconds is not None and time.monotonic() - self._clock >= max(rule.every_seconds, LARGEST_SHARE * self._took))
         )
@@ -82,8 +92,10 @@ class Keeper:
         begun = time.monotonic()
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
         kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": _digests(solution)}
-        self._keep_previous()
-        save(self._rule.path, solution, kept)
+        if not self._begun:
+            self._clear()
+        save(self._rule.path, solution, kept, self._rule.previous if self._begun else None)
+        self._begun = True
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
         self._clock = time.monotonic()
         self._took = self._clock - begun
@@ -93,11 +105,21 @@ class Keeper:
         save(self._rule.path, solution)
         self._rule.previous.unlink(missing_ok=True)
 
-    def _keep_previous(self) -> None:
-        path, previous = self._rule.path, self._rule.previous
-        if path.exists():
-            with replacing(previous) as temporary:
-                os.link(path, temporary)
+    def fail(self, solution: Solution) -> None:
+        """What a failed run reached; its last checkpoint stays beside it."""
+        if not self._begun:
+            self._clear()
+        save(self._rule.path, solution, previous=self._rule.previous if self._begun else None)
+
+    def _clear(self) -> None:
+        """Makes the folder, and forgets what an earlier run left beside its newest file."""
+        self._rule.path.parent.mkdir(parents=True, exist_ok=True)
+        self._rule.previous.unlink(missing_ok=True)
+        self._remove_parts()
+
+    def _remove_parts(self) -> None:
+        for path in (self._rule.path, self._rule.previous):
+            remove_parts(path)
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,7 @@ class Kept:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Kept:
-    """The newest whole checkpoint of a run: the file itself, or the one before if that cannot be read.
+    """The newest whole checkpoint of a run: the file itself, or the one before if that is missing or damaged.
 
     Raises FileNotFoundError if there is neither, ValueError if none is whole, or the run is done.
     """
@@ -128,6 +150,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Kept:
     for source in found:
         try:
             return _read(source, rule)
+        except _OverError:
+            raise
         except ValueError as error:
             problems.append(str(error))
     raise ValueError("; ".join(problems))
@@ -146,21 +170,19 @@ def newest(path: Path) -> Path:
     return path
 
 
-def is_over(path: Path) -> bool:
-    """Whether a results file holds a run that ended, however it did. A damaged or missing one does not."""
-    try:
-        return load(path).status != RUNNING
-    except (ValueError, FileNotFoundError):
-        return False
+class _OverError(ValueError):
+    """The newest file is whole, but not a run under way: an older one must not be taken up in its place."""
 
 
 def _read(source: Path, rule: Checkpoint) -> Kept:
     solution, kept = load(source), read_memory(source)
     if solution.status != RUNNING or kept is None:
-        raise ValueError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
+        raise _OverError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
     differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
     if differing:
         raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
+    positions = None if solution.positions is None else np.asarray(solution.positions)
+    solution = replace(solution, masses=np.asarray(solution.masses), positions=positions)  # damage to an earlier output is met here
     return Kept(
         solution,
         _stepper(kept["stepper"]),
@@ -187,11 +209,11 @@ def _digests(solution: Solution) -> dict[str, str]:
 
 def _described(stepper: Stepper) -> dict[str, Any]:
     """A stepper as plain values. Raises ValueError for one that is not of this package."""
-    if isinstance(stepper, Phased):
+    if type(stepper) is Phased:
         return {"first": _described(stepper.first), "then": _described(stepper.then)}
-    if isinstance(stepper, SSP) and TABLEAUS.get(stepper.tableau.name) == stepper.tableau:
+    if type(stepper) is SSP and TABLEAUS.get(stepper.tableau.name) == stepper.tableau:
         return {"tableau": stepper.tableau.name, "cfl": stepper.cfl, "dt_max": stepper.dt_max}
-    if isinstance(stepper, Adaptive):
+    if type(stepper) is Adaptive:
         return asdict(stepper)
     raise ValueError(f"stepper is a {type(stepper).__name__}, wanted one of this package: a checkpoint can keep no other")
 

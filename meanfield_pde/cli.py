@@ -7,6 +7,7 @@ terminated. Errors are one line on stderr.
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +15,12 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter, Token
 
 from meanfield_pde.case import Case, Run, make_case, read_case
-from meanfield_pde.checkpoints import Checkpoint, is_over, newest
+from meanfield_pde.checkpoints import RUNNING, Checkpoint, newest
 from meanfield_pde.comparison import compare as compare_runs
 from meanfield_pde.export.films import film as make_film
 from meanfield_pde.export.pictures import overview, staircase
 from meanfield_pde.export.vtk import write_vtk
+from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
 from meanfield_pde.mesh.files import read_mesh, write_mesh
@@ -70,16 +72,15 @@ def run(case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: str
     wall_time: seconds after which the run stops, to be resumed later.
     """
     asked = read_case(case)
-    earlier = [name for name in RESULTS.values() if (out / name).exists()]
+    rules = {kind: _checkpoint(out / name, checkpoint_every) for kind, name in RESULTS.items()}
+    earlier = [path.name for rule in rules.values() for path in (rule.path, rule.previous) if path.exists()]
     if earlier and not overwrite:
         raise ValueError(f"{out} already holds {' and '.join(earlier)}; give another --out or --overwrite, or resume it")
-    rules = {kind: _checkpoint(out / name, checkpoint_every) for kind, name in RESULTS.items()}
+    first, *others = _parts(asked)
+    old = [path for kind, rule in rules.items() if kind != first.system.kind for path in (rule.path, rule.previous)]
     with stopping(wall_time) as stop:
-        out.mkdir(parents=True, exist_ok=True)
-        for rule in rules.values():
-            rule.path.unlink(missing_ok=True)
-            rule.previous.unlink(missing_ok=True)
-        solutions = [_solved(asked, part, rules[part.system.kind], stop) for part in _parts(asked)]
+        solutions = [_solved(asked, first, rules[first.system.kind], stop, old)]
+        solutions += [_solved(asked, part, rules[part.system.kind], stop) for part in others]
     _finish(out, solutions)
 
 
@@ -94,10 +95,16 @@ def resume(folder: Path, /, *, case: Path | None = None, checkpoint_every: str =
     checkpoint_every: how often tokens that had not begun yet are written; what has begun keeps its own rule.
     wall_time: seconds after which the run stops again.
     """
-    asked = _case_of(folder, case)
+    begun, record = _begun(folder, case)
+    asked = make_case(record["case"], Path(record["case folder"]), begun)
+    changed = [name for name, digest in asked.files.items() if record["files"].get(name) != digest]
+    if changed:
+        raise ValueError(f"{changed[0]} is not the file that the run in {folder} was begun with: its SHA-256 is another")
+    asked = replace(asked, files=record["files"])
     rules = {kind: _checkpoint(folder / name, checkpoint_every) for kind, name in RESULTS.items()}
     with stopping(wall_time) as stop:
-        solutions = [_gone_on(asked, part, rules[part.system.kind], stop) for part in _parts(asked)]
+        solutions = [_gone_on(rules[kind], begun[kind], asked, stop) for kind in RESULTS if kind in begun]
+        solutions += [_solved(asked, part, rules[part.system.kind], stop) for part in _parts(asked)]
     _finish(folder, solutions)
 
 
@@ -242,39 +249,38 @@ def _parts(case: Case) -> list[Run]:
     return [part for part in (case.limit, case.tokens) if part is not None]
 
 
-def _solved(case: Case, part: Run, rule: Checkpoint, stop: Stop) -> Solution:
-    record = {"case": case.source, "case folder": str(case.folder)}
-    callbacks = [*case.callbacks, stop]
+def _solved(case: Case, part: Run, rule: Checkpoint, stop: Stop, old: Sequence[Path] = ()) -> Solution:
+    """The solution of a part. old: files of an earlier run, which go once this one has taken the place of the first of them."""
+
+    def forget(t: float, measure: Measure) -> None:
+        while forgotten:
+            forgotten.pop().unlink(missing_ok=True)
+
+    forgotten, callbacks = list(old), [forget, *case.callbacks, stop]
+    record = {"case": case.source, "case folder": str(case.folder), "files": case.files}
     options: dict[str, Any] = {"save_at": case.times, "stepper": part.stepper, "callbacks": callbacks, "checkpoint": rule, "record": record}
-    return _saved(rule.path, stop, lambda: solve(part.system, part.start, case.t_end, progress=True, **options))
+    return _saved(rule, stop, lambda: solve(part.system, part.start, case.t_end, progress=True, **options))
 
 
-def _gone_on(case: Case, part: Run, rule: Checkpoint, stop: Stop) -> Solution:
-    """The solution of a part that is over, that was stopped, or that had not begun."""
-    if not (rule.path.exists() or rule.previous.exists()):
-        return _solved(case, part, rule, stop)
-    if is_over(rule.path):
-        solution = load(rule.path)
-        if solution.status.startswith("failed"):
-            raise ValueError(f"{rule.path} holds a run that {solution.status}, wanted one that was stopped")
-        return solution
-    return _saved(rule.path, stop, partial(resume_run, rule.path, callbacks=[*case.callbacks, stop], progress=True))
+def _gone_on(rule: Checkpoint, begun: Solution, case: Case, stop: Stop) -> Solution:
+    """The solution of a part that is over or was stopped."""
+    if begun.status == RUNNING:
+        return _saved(rule, stop, partial(resume_run, rule.path, callbacks=[*case.callbacks, stop], progress=True))
+    if begun.status.startswith("failed"):
+        raise ValueError(f"{rule.path} holds a run that {begun.status}, wanted one that was stopped")
+    return begun
 
 
-def _saved(path: Path, stop: Stop, run: Callable[[], Solution]) -> Solution:
-    """The solution of a run, saved; a failed one is saved as far as it went, a stopped one is its checkpoint."""
-    try:
-        solution = run()
-    except SolveError as error:
-        if error.solution is not None and len(error.solution.times):
-            save(path, error.solution)
-        raise
+def _saved(rule: Checkpoint, stop: Stop, run: Callable[[], Solution]) -> Solution:
+    """The solution of a run, which its rule has kept; one that ended early by the case's own wish is done."""
+    solution = run()
     if stop.code is not None:
         raise StoppedError(
-            f"stopped at t = {solution.times[-1]:.6g} ({stop.reason}); go on with: meanfield-pde resume {path.parent}", stop.code
+            f"stopped at t = {solution.times[-1]:.6g} ({stop.reason}); go on with: meanfield-pde resume {rule.path.parent}", stop.code
         )
     if solution.status != "done":
-        save(path, solution)
+        save(rule.path, solution)
+        rule.previous.unlink(missing_ok=True)
     print(solution.summary(), end="\n\n")
     return solution
 
@@ -300,31 +306,39 @@ def _checkpoint(path: Path, every: str) -> Checkpoint:
     raise ValueError(f"checkpoint_every is {every!r}, wanted seconds such as '60s', steps such as '100steps' or model time such as '0.5'")
 
 
-def _case_of(folder: Path, case: Path | None) -> Case:
-    """The case that a run was made from. Raises ValueError, listing the differences, if it is not the one given."""
-    stored = next(iter(_stored(folder, unfinished=True))).record
-    if "case" not in stored:
+def _begun(folder: Path, case: Path | None) -> tuple[dict[str, Solution], dict[str, Any]]:
+    """The parts of a run that have begun, by kind, and the record of how. Raises ValueError, listing the differences, if the run's case is
+    not the one given."""
+    stored = {solution.kind: solution for solution in _stored(folder, unfinished=True)}
+    record = next(iter(stored.values())).record
+    if not {"case", "case folder", "files"} <= set(record):
         raise ValueError(f"{folder} holds no run of a case, wanted one made by meanfield-pde run")
     if case is not None:
-        given = read_case(case).source
-        names = [name for name in sorted({*given, *stored["case"]}) if given.get(name) != stored["case"].get(name)]
+        given, made = read_case(case).source, record["case"]
+        names = [name for name in sorted({*given, *made}) if given.get(name) != made.get(name)]
         if names:
-            differences = "; ".join(f"{name}: {stored['case'].get(name)} in the run, {given.get(name)} in {case}" for name in names)
+            differences = "; ".join(f"{name}: {made.get(name)} in the run, {given.get(name)} in {case}" for name in names)
             raise ValueError(f"{case} is not the case of {folder}: {differences}")
-    return make_case(stored["case"], Path(stored["case folder"]))
+    return stored, record
 
 
 def _stored(folder: Path, unfinished: bool = False) -> list[Solution]:
     """The runs in a folder; unfinished: from the checkpoint before the last, too, if that is all there is."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}, wanted the folder of a run")
-    paths = [folder / name for name in RESULTS.values()]
-    if unfinished:
-        paths = [newest(path) for path in paths if newest(path).exists()]
-    solutions = [load(path) for path in paths if path.exists()]
-    if not solutions:
+    found = {}
+    for kind, name in RESULTS.items():
+        path = newest(folder / name) if unfinished else folder / name
+        if path.exists():
+            found[path] = load(path)
+            if found[path].kind != kind:
+                raise ValueError(f"{path} holds a run of kind {found[path].kind}, wanted {kind}")
+    if not found:
         raise ValueError(f"{folder} holds no run, wanted {' or '.join(RESULTS.values())}")
-    return solutions
+    cases = [(solution.record.get("case"), solution.record.get("files")) for solution in found.values()]
+    if cases[0] != cases[-1]:
+        raise ValueError(f"{' and '.join(map(str, found))} are runs of different cases, wanted one case")
+    return list(found.values())
 
 
 def _write(output: Path, mesh: SphereMesh) -> None:

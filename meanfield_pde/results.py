@@ -41,19 +41,27 @@ DAMAGED = (AttributeError, LookupError, OSError, OverflowError, RuntimeError, Ty
 """What h5py and the records raise for a file that is damaged or another one's."""
 
 
-def save(path: str | os.PathLike[str], solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
+def save(
+    path: str | os.PathLike[str],
+    solution: Solution,
+    memory: Mapping[str, Any] | None = None,
+    previous: str | os.PathLike[str] | None = None,
+) -> None:
     """Write a run to `path` (`.vtkhdf`), which is replaced in one move once the new file is whole and on the disk.
 
     A reader sees the old or the new file, so that a run can be looked at while it is under way; a failure leaves the old one alone.
-    memory: of a run under way, nested plain values and arrays, for `read_memory`.
-    Raises ValueError for a name that does not end in .vtkhdf or a velocity model that is not an `Attention`, OSError if the file cannot be
-    written.
+    memory: of a run under way, nested plain values and arrays, for `read_memory`. previous: a name that the old file keeps.
+    Raises ValueError for a name that does not end in .vtkhdf, and for a system or velocity model of a type of one's own, which a file
+    could not give back; OSError if the file cannot be written.
     """
     inputs.instance("solution", solution, Solution)
     target, attention = inputs.file_path("path", path, (SUFFIX,)), solution.attention
-    if not isinstance(attention, Attention):
-        raise ValueError(f"solution has the velocity model {type(attention).__name__}, wanted Attention: only that can be stored")
-    with durable(target) as temporary, vtkhdf.create(temporary) as file:
+    kept = None if previous is None else inputs.file_path("previous", previous, (SUFFIX,))
+    for what, value, known in (("system", solution.system, (MeanFieldPDE, ParticleSystem)), ("velocity model", attention, (Attention,))):
+        if type(value) not in known:
+            wanted = " or ".join(kind.__name__ for kind in known)
+            raise ValueError(f"solution has the {what} {type(value).__name__}, wanted {wanted} itself: a file can give back no other")
+    with durable(target, kept) as temporary, vtkhdf.create(temporary) as file:
         _write(file, solution, attention)
         if memory is not None:
             _write_memory(file, memory)
@@ -94,16 +102,29 @@ def read_memory(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 @contextmanager
-def durable(path: Path) -> Iterator[Path]:
-    """`mesh.files.replacing` that waits for the disk: a power cut at any moment leaves the old file or the whole new one."""
+def durable(path: Path, previous: Path | None = None) -> Iterator[Path]:
+    """`mesh.files.replacing` that waits for the disk: a power cut at any moment leaves the old file or the whole new one.
+
+    previous: a name that the old file keeps, from the moment that the new one is whole.
+    """
     with replacing(path) as temporary:
         yield temporary
         _sync(temporary, os.O_RDWR)
+        if previous is not None and path.exists():
+            _keep(path, previous)
     if os.name == "posix":
         try:
             _sync(path.parent, os.O_RDONLY)
         except OSError as error:
             raise unwritable(path, error) from None
+
+
+def _keep(path: Path, previous: Path) -> None:
+    try:
+        with replacing(previous) as link:
+            os.link(path, link)
+    except OSError:  # a file system without links: for a moment there is no file of the first name
+        os.replace(path, previous)
 
 
 def _sync(path: Path, mode: int) -> None:

@@ -3,6 +3,7 @@
 Data in: a system, a start, times. Data out: `Solution`. Output times are hit exactly; callbacks see every accepted step and only read.
 """
 
+import json
 import os
 import platform
 import warnings
@@ -71,10 +72,9 @@ def solve(
     watchers, report = _watchers(callbacks), _checked_progress(progress)
     if checkpoint is not None:
         inputs.instance("checkpoint", checkpoint, Checkpoint)
-    if not isinstance(record, Mapping | None):
-        raise ValueError(f"record is {inputs.shown(record)}, wanted names and plain values")
+    given = _checked_record(record)
     keeper = None if checkpoint is None else Keeper(checkpoint, method, times, t_end)
-    recorder = _Recorder(system, method, state, record or {})
+    recorder = _Recorder(system, method, state, given)
     return _finished(lambda: method.begin(system, state, 0.0, t_end), times, t_end, recorder, watchers, report, keeper)
 
 
@@ -89,7 +89,7 @@ def resume(path: str | os.PathLike[str], *, callbacks: Iterable[Callback] = (), 
     system = kept.solution.system
     watchers, report = _watchers(callbacks), _checked_progress(progress)
     recorder = _Recorder.resumed(kept)
-    keeper = Keeper(kept.rule, kept.stepper, kept.times, kept.t_end, float(kept.solution.times[-1]), len(kept.solution.history))
+    keeper = Keeper.resumed(kept)
 
     def begin() -> Integration:
         run = kept.stepper.resume(system, recorder.state, kept.memory, kept.t_end)
@@ -129,6 +129,19 @@ def _watchers(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     return watchers
 
 
+def _checked_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A copy, as a results file gives it back."""
+    if record is None:
+        return {}
+    try:
+        if isinstance(record, Mapping) and all(isinstance(name, str) for name in record):
+            given = json.loads(json.dumps(dict(record), sort_keys=True))
+            return dict(given)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise ValueError(f"record is {inputs.shown(record)}, wanted names and plain values")
+
+
 def _checked_progress(progress: bool | Progress) -> bool | Progress:
     return progress if callable(progress) else inputs.flag("progress", progress)
 
@@ -148,6 +161,8 @@ def _finished(
             status = _run(begin(), times, t_end, recorder, watchers, report, keeper)
         except SolveError as error:
             error.solution = recorder.solution(f"failed: {error}")
+            if keeper is not None:
+                keeper.fail(error.solution)
             raise
     solution = recorder.solution(status)
     if keeper is not None and status == "done":
@@ -176,7 +191,10 @@ def _run(
         if reason is not None:
             return reason
         before = run.t
-        run.advance(float(times[saved]) if saved < len(times) else t_end)
+        try:
+            run.advance(float(times[saved]) if saved < len(times) else t_end)
+        except OverflowError as error:
+            raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
         recorder.log(run, run.t - before)
         report(run.t, t_end)
         reason = _asked_to_stop(watchers, run.t, system.measure(run.state))
@@ -245,15 +263,15 @@ class _Recorder:
             self._states.append(state)
 
     def log(self, run: Integration, dt: float) -> None:
+        measure = self.system.measure(run.state)
+        if abs(measure.total - self._mass) > LARGEST_DRIFT:
+            raise SolveError(f"the mass is {measure.total:.15g} at t = {run.t:.9g}, wanted {self._mass:.15g} within {LARGEST_DRIFT:g}")
         self._last, self._work = (run.t, run.state), run.work
         new = run.events[len(self._events) :]
         for event in new:
             if event.kind == "pinned":
                 warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=5)
         self._events += new
-        measure = self.system.measure(run.state)
-        if abs(measure.total - self._mass) > LARGEST_DRIFT:
-            raise SolveError(f"the mass is {measure.total:.15g} at t = {run.t:.9g}, wanted {self._mass:.15g} within {LARGEST_DRIFT:g}")
         energy = self.system.energy(run.state, run.rate)
         self._steps.append((run.t, dt, measure.total, energy.value, energy.log, *self.system.tally(run.state)))
 

@@ -3,7 +3,6 @@
 Data in: signals, seconds. Data out: a callback for `solve`.
 """
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -39,10 +38,9 @@ class Stop:
         return None if self.code is None else self.reason
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """The handler of a signal; the second one ends the process at once."""
-        if self.reason and self.code:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        """The handler of the first signal; another one, of either kind, then ends the process at once."""
+        for other in CODES:
+            signal.signal(other, signal.SIG_DFL)
         self.code, self.reason = CODES[signal.Signals(number)], signal.Signals(number).name
 
 

@@ -98,6 +98,11 @@ def test_either_run_alone():
         (changed(solver={"stepper": "rk4"}), "stepper is 'rk4'"),
         (changed(solver={"stepper": "dop853"}), "keeps no mass positive"),
         (changed(solver={"speed": 1}), "solver: unknown key 'speed'"),
+        ({key: GOOD[key] for key in GOOD if key != "mesh"} | {"solver": {"order": 1}}, "case: solver is given without mesh"),
+        (
+            {key: GOOD[key] for key in GOOD if key != "mesh"} | {"atoms": {"points": [[1, 0]], "masses": [0.1]}},
+            r"atoms: points lie in R\^2, the start in R\^3",
+        ),
         ({key: GOOD[key] for key in GOOD if key != "start"}, "case: start is missing"),
         ({key: GOOD[key] for key in GOOD if key != "t_end"}, "case: t_end is missing"),
         ({key: GOOD[key] for key in GOOD if key not in ("mesh", "particles")}, "mesh and particles are both missing"),

@@ -1,5 +1,6 @@
 """Checkpoints: a run goes on bit for bit wherever and however it was stopped; a damaged file is never taken for a whole one."""
 
+import errno
 import hashlib
 import json
 import os
@@ -8,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -16,6 +19,7 @@ import meanfield_pde as mf
 from meanfield_pde.checkpoints import read_checkpoint
 from meanfield_pde.cli import main
 
+HERE = Path(__file__).parent
 HUMPS = mf.Mixture([mf.VonMisesFisher((np.cos(a), np.sin(a)), 30.0) for a in (0.0, 1.35, 3.6)], [0.3, 0.3, 0.4])
 
 
@@ -186,10 +190,159 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path):
     path = tmp_path / "run.vtkhdf"
     stopped(spherical("ssprk3"), path, 3)
     solution, memory = mf.load(path), read_memory(path)
+    mf.Checkpoint(path).previous.unlink()
     for name in ("state", "mesh", "record"):
         save(path, solution, memory | {"digests": memory["digests"] | {name: "0" * 64}})
         with pytest.raises(ValueError, match=f"is no whole checkpoint: its {name} differ"):
             mf.resume(path)
+
+
+def dies(t, measure):
+    raise RuntimeError("killed")
+
+
+def test_a_run_that_dies_in_its_first_step_goes_on(tmp_path):
+    """Under a name that another run has left, of which nothing is taken up."""
+    path, run = tmp_path / "run.vtkhdf", spherical("ssprk3")
+    whole = digest(mf.solve(run[0], run[1], **run[2]))
+    other = mf.MeanFieldPDE(run[0].mesh, mf.Attention(7.0))
+    stopped((other, *run[1:]), path, 9, every_steps=3)
+    assert mf.Checkpoint(path).previous.exists()
+
+    with pytest.raises(RuntimeError, match="killed"):
+        mf.solve(run[0], run[1], **run[2], callbacks=[dies], checkpoint=mf.Checkpoint(path))
+    assert os.listdir(tmp_path) == ["run.vtkhdf"] and mf.load(path).attention.beta == 3.0
+    assert digest(mf.resume(path)) == whole
+
+
+def test_damage_to_an_earlier_output_is_met_before_the_run_goes_on(tmp_path):
+    mesh, path = mf.circle(2000), tmp_path / "run.vtkhdf"
+    run = mf.MeanFieldPDE(mesh, mf.Attention(3.0)), mf.project(mesh, HUMPS), {"t_end": 0.016, "save_every": 0.001}
+    whole = digest(mf.solve(run[0], run[1], **run[2]))
+    stopped(run, path, 12, every_steps=4)
+    with h5py.File(path) as file:
+        chunks = file["VTKHDF/CellData/mass"].id
+        assert chunks.get_num_chunks() > 1
+        place = chunks.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[place.byte_offset + place.size // 2] ^= 4
+    path.write_bytes(content)
+    assert mf.load(path).status == "running"
+    previous = mf.Checkpoint(path).previous
+    assert read_checkpoint(path).source == previous
+    with pytest.raises(RuntimeError, match="killed"):
+        mf.resume(path, callbacks=[dies])
+    assert read_checkpoint(path).source == path and not previous.exists()
+    assert digest(mf.resume(path)) == whole
+
+
+def test_a_run_that_is_over_is_not_taken_up_from_an_older_checkpoint(tmp_path):
+    path = tmp_path / "run.vtkhdf"
+    mf.save(path, stopped(spherical("ssprk3"), path, 9, every_steps=3))
+    assert mf.Checkpoint(path).previous.exists()
+    content = path.read_bytes()
+    with pytest.raises(ValueError, match=r"holds a run that is over \(stopped"):
+        mf.resume(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("record", [{"a": np.arange(3)}, {1: 2}, {"a": {2, 3}}, "text", [1]])
+def test_a_record_that_no_file_can_hold_is_refused_before_the_run(record, tmp_path):
+    system, start, options = tokens()
+    with pytest.raises(ValueError, match=r"^record is .*, wanted names and plain values$"):
+        mf.solve(system, start, **options, record=record, checkpoint=mf.Checkpoint(tmp_path / "run.vtkhdf"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_numpy_scalars_are_numbers(tmp_path):
+    rule = mf.Checkpoint(tmp_path / "run.vtkhdf", np.float32(0.5), np.int64(3), np.float64(60))
+    assert [type(value) for value in (rule.every_time, rule.every_steps, rule.every_seconds)] == [float, int, float]
+
+
+class Backwards(mf.Attention):
+    """A type of one's own, which would come back as an Attention."""
+
+    def velocity(self, *arguments, **options):
+        return -super().velocity(*arguments, **options)
+
+
+class OwnTokens(mf.ParticleSystem):
+    pass
+
+
+class OwnStepper(mf.SSP):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("system", "stepper", "told"),
+    [
+        (mf.ParticleSystem(Backwards(2.0)), None, "the velocity model Backwards, wanted Attention itself"),
+        (OwnTokens(mf.Attention(2.0)), None, "the system OwnTokens, wanted MeanFieldPDE or ParticleSystem itself"),
+        (mf.ParticleSystem(mf.Attention(2.0)), OwnStepper(mf.EULER, dt_max=0.1), "stepper is a OwnStepper, wanted one of this package"),
+    ],
+)
+def test_types_of_ones_own_are_refused_before_the_first_step(system, stepper, told, tmp_path):
+    def step(t, measure):
+        raise AssertionError("not reached")
+
+    with pytest.raises(ValueError, match=told):
+        mf.solve(system, np.eye(3), 1.0, stepper=stepper, callbacks=[step], checkpoint=mf.Checkpoint(tmp_path / "own.vtkhdf"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_links_the_one_before_is_kept_all_the_same(tmp_path, monkeypatch):
+    def none(*_):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", none)
+    path = tmp_path / "run.vtkhdf"
+    stopped(spherical("ssprk3"), path, 9, every_steps=3)
+    assert read_checkpoint(path).solution.times[-1] > read_checkpoint(mf.Checkpoint(path).previous).solution.times[-1]
+    assert sorted(os.listdir(tmp_path)) == ["run.previous.vtkhdf", "run.vtkhdf"]
+
+
+def test_two_checkpoints_are_left_when_the_third_fails(tmp_path, monkeypatch):
+    path = tmp_path / "run.vtkhdf"
+    stopped(spherical("ssprk3"), path, 4, every_steps=3)
+    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+    assert len(set(before.values())) == 2
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"run.vtkhdf cannot be written: No space left on device$"):
+        mf.resume(path, callbacks=[After(2)])
+    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
+
+
+def test_what_killed_writers_left_is_removed(tmp_path):
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
+    stale, alive = (tmp_path / f".run.vtkhdf.{process}.part" for process in (int(done.stdout), os.getppid()))
+    others = [tmp_path / ".other.vtkhdf.1.part", tmp_path / ".run.vtkhdf.part", tmp_path / ".run.vtkhdf.x.part"]
+    for path in (stale, alive, *others):
+        path.write_bytes(b"half")
+    stopped(spherical("ssprk3"), tmp_path / "run.vtkhdf", 2)
+    assert not stale.exists() and all(path.exists() for path in (alive, *others))
+
+
+def overflowing():
+    """Tokens that draw together until e^{beta <x,y>} / n exceeds double precision."""
+    angles = np.linspace(0, 1, 24)
+    attention = mf.Attention(711.0, value=1e-307 * np.eye(2), normalised=False)
+    return mf.ParticleSystem(attention), np.stack([np.cos(angles), np.sin(angles)], axis=1), {"t_end": 50.0}
+
+
+def test_a_field_that_overflows_ends_the_run_with_what_was_reached(tmp_path):
+    system, start, options = overflowing()
+    path = tmp_path / "run.vtkhdf"
+    with pytest.raises(mf.SolveError, match=r"log_scale.*, in the step from t = ") as failed:
+        mf.solve(system, start, **options, checkpoint=mf.Checkpoint(path, every_steps=10))
+    assert failed.value.solution.times[-1] > 1 and mf.load(path) == failed.value.solution
+    assert mf.load(path).status.startswith("failed: ") and read_checkpoint(mf.Checkpoint(path).previous)
+    with pytest.raises(ValueError, match=r"holds a run that is over \(failed: "):
+        mf.resume(path)
 
 
 def test_missing_folders_are_made_before_the_first_step(tmp_path):
@@ -249,7 +402,7 @@ def command(*arguments):
     return [sys.executable, "-c", "from meanfield_pde.cli import main; main()", *map(str, arguments)]
 
 
-def interrupted(case, out, number, again=False):
+def interrupted(case, out, number):
     """A run that got a signal once it had been writing; its exit code and what it said."""
     process = subprocess.Popen(
         command("run", case, "--out", out, "--checkpoint-every", "20steps"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
@@ -257,8 +410,6 @@ def interrupted(case, out, number, again=False):
     while not (out / "limit.vtkhdf").exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(number)
-    if again:
-        process.send_signal(number)
     said = process.communicate(timeout=60)[1]
     return process.returncode, said
 
@@ -283,10 +434,36 @@ def test_signals(number, code, uninterrupted, tmp_path, capsys):
     assert times == times_in(uninterrupted / "out/limit.pvd") and (np.diff(times) > 0).all() and len(times) == 241
 
 
-def test_a_second_signal_ends_at_once(uninterrupted, tmp_path):
-    returned, said = interrupted(uninterrupted / "case.toml", tmp_path / "out", signal.SIGTERM, again=True)
-    assert returned in (-signal.SIGTERM, 143), said
-    assert read_checkpoint(tmp_path / "out/limit.vtkhdf").solution.status == "running"
+ENDLESS = """
+import signal, sys, time
+from test_checkpoints import spherical
+import meanfield_pde as mf
+from meanfield_pde.stopping import stopping
+
+def endless(t, measure):
+    print("step", flush=True)
+    while not stop.code:
+        time.sleep(0.01)
+    print("asked", flush=True)
+    time.sleep(60)
+
+system, start, options = spherical("ssprk3")
+with stopping(None) as stop:
+    mf.solve(system, start, **options, callbacks=[endless, stop], checkpoint=mf.Checkpoint(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_at_once(second, tmp_path):
+    """In a step that would take a minute."""
+    program = [sys.executable, "-c", ENDLESS, str(tmp_path / "run.vtkhdf")]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=HERE) as process:
+        assert process.stdout.readline() == "step\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(second)
+        assert process.wait(timeout=20) == -second
+    assert read_checkpoint(tmp_path / "run.vtkhdf").solution.status == "running"
 
 
 def test_wall_time_and_other_cases(uninterrupted, tmp_path, capsys):
@@ -306,3 +483,87 @@ def test_wall_time_and_other_cases(uninterrupted, tmp_path, capsys):
             main(["run", str(tmp_path / "other.toml"), "--out", str(tmp_path / "none"), "--checkpoint-every", text])
         assert ended.value.code == 2 and not (tmp_path / "none").exists()
     assert json.dumps(mf.load(out / "limit.vtkhdf").record["case"])
+
+
+def ends(code, capsys, *arguments):
+    """What a command that ends with this exit code says on stderr."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr().err
+    assert ended.value.code == code, said
+    return said
+
+
+SMALL = CASE.replace("t_end = 12.0\nsave_every = 0.05", "t_end = 0.2\nsave_every = 0.1").replace("n = 512", "n = 24")
+FILES = SMALL.replace('kind = "circle"\nn = 24', 'file = "ring.vtu"').replace(
+    'kind = "von_mises_fisher"\nmean = [1, 0]\nkappa = 1.0', 'kind = "tokens"\nfile = "start.csv"'
+)
+FILES = FILES[: FILES.index("count")]
+
+
+def written(folder, **cases):
+    mf.write_mesh(folder / "ring.vtu", mf.circle(24))
+    (folder / "start.csv").write_text("1,0\n0,1\n0.6,0.8\n")
+    for name, text in cases.items():
+        (folder / f"{name}.toml").write_text(text)
+    return folder
+
+
+def test_an_old_run_goes_only_when_the_new_one_has_begun(tmp_path, capsys, monkeypatch):
+    folder, out = written(tmp_path, case=SMALL, large=SMALL.replace("beta = 9.0", "beta = 900\nnormalised = false")), tmp_path / "out"
+    ends(0, capsys, "run", folder / "case.toml", "--out", out)
+    before = {name: (out / name).read_bytes() for name in ("limit.vtkhdf", "tokens.vtkhdf")}
+    assert "use log_scale" in ends(2, capsys, "run", folder / "large.toml", "--out", out, "--overwrite")
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert "use log_scale" in ends(2, capsys, "run", folder / "large.toml", "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists(), "bad input makes no folder"
+    limit_only = SMALL[: SMALL.index("[particles]")].replace("t_end = 0.2", "t_end = 0.3")
+    (folder / "limit.toml").write_text(limit_only)
+    ends(0, capsys, "run", folder / "limit.toml", "--out", out, "--overwrite")
+    assert mf.load(out / "limit.vtkhdf").times[-1] == 0.3 and not (out / "tokens.vtkhdf").exists()
+
+
+def test_the_parts_of_a_run_belong_together(tmp_path, capsys):
+    folder, out = written(tmp_path, case=SMALL, other=SMALL.replace("9.0", "8.0")), tmp_path / "out"
+    for name in ("case", "other"):
+        ends(0, capsys, "run", folder / f"{name}.toml", "--out", tmp_path / name)
+    out = tmp_path / "case"
+    kept = (out / "tokens.vtkhdf").read_bytes()
+    (out / "tokens.vtkhdf").write_bytes((tmp_path / "other/tokens.vtkhdf").read_bytes())
+    for command in ("compare", "resume", "info", "plot"):
+        assert "are runs of different cases, wanted one case" in ends(2, capsys, command, out)
+    (out / "tokens.vtkhdf").write_bytes((out / "limit.vtkhdf").read_bytes())
+    for command in ("compare", "resume", "info", "plot"):
+        assert "tokens.vtkhdf holds a run of kind density, wanted tokens" in ends(2, capsys, command, out)
+    (out / "tokens.vtkhdf").write_bytes(kept)
+    ends(0, capsys, "compare", out)
+
+
+def test_files_of_a_case_may_go_but_not_change(tmp_path, capsys):
+    """The mesh is in the checkpoint; the tokens' start is read when they begin."""
+    folder, out = written(tmp_path, case=FILES), tmp_path / "out"
+    ends(0, capsys, "run", folder / "case.toml", "--out", tmp_path / "whole")
+    assert "wall time" in ends(0, capsys, "run", folder / "case.toml", "--out", out, "--wall-time", "1e-9")
+    assert not (out / "tokens.vtkhdf").exists()
+    (out / "limit.vtkhdf").rename(out / "limit.previous.vtkhdf")
+    assert "already holds limit.previous.vtkhdf" in ends(2, capsys, "run", folder / "case.toml", "--out", out)
+    (folder / "ring.vtu").unlink()
+    start = (folder / "start.csv").read_text()
+    (folder / "start.csv").write_text(start.replace("1,0", "-1,0"))
+    assert "start.csv is not the file that the run in" in ends(2, capsys, "resume", out)
+    (folder / "start.csv").write_text(start)
+    assert "wall time" in ends(0, capsys, "resume", out, "--wall-time", "1e-9")
+    ends(0, capsys, "resume", out)
+    for name in ("limit", "tokens"):
+        assert digest(mf.load(out / f"{name}.vtkhdf")) == digest(mf.load(tmp_path / f"whole/{name}.vtkhdf"))
+
+
+def test_a_run_that_a_speed_ends_leaves_no_checkpoint(tmp_path, capsys):
+    case = "stop_speed = 0.1\n" + SMALL.replace("t_end = 0.2", "t_end = 50.0")
+    folder, out = written(tmp_path, case=case), tmp_path / "out"
+    ends(0, capsys, "run", folder / "case.toml", "--out", out, "--checkpoint-every", "5steps")
+    assert not list(out.glob("*previous*")) and "metastable" in mf.load(out / "limit.vtkhdf").status
+    before = digest(mf.load(out / "limit.vtkhdf"))
+    ends(0, capsys, "resume", out)
+    assert digest(mf.load(out / "limit.vtkhdf")) == before

@@ -52,9 +52,6 @@ for number in range(rounds):
     steps = (first + os.read(reader, 1 << 20)).split()
     os.close(reader)
     done = int(steps[-1])
-    if not path.exists():
-        bad += [(number, "no checkpoint", done)] if done > 8 else []
-        continue
     solution = mf.load(path)
     if solution.status == "done":
         continue
@@ -63,6 +60,9 @@ for number in range(rounds):
         bad.append((number, "lost", len(kept.solution.history), done))
     if digest(mf.resume(path)) != digest(wholes[name]):
         bad.append((number, "differs"))
+    left = [entry for entry in os.listdir(folder) if entry.lstrip(".").startswith(f"{number}.") and entry != path.name]
+    if left:
+        bad.append((number, left))
 print(bad)
 """
 

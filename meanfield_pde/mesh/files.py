@@ -8,6 +8,7 @@ imported when a file is written.
 Source of the format: https://docs.vtk.org/en/latest/vtk_file_formats/index.html.
 """
 
+import glob
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -137,6 +138,25 @@ def replacing(path: Path) -> Iterator[Path]:
         raise unwritable(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what processes that were killed while they wrote `path` left of it."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        if not _is_running(part.name.split(".")[-2]):
+            part.unlink(missing_ok=True)
+
+
+def _is_running(process: str) -> bool:
+    if os.name != "posix" or not process.isdecimal():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def unwritable(path: Path, error: OSError) -> OSError:
