@@ -25,7 +25,7 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.records import equal, frozen
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, IntArray, dot, normalise
-from meanfield_pde.system import Rate, SolveError, VelocityModel, computing_options, model_energy, refuse_non_finite
+from meanfield_pde.system import Rate, SolveError, VelocityModel, model_energy, potential_of, refuse_non_finite, velocity_of
 from meanfield_pde.transport import flux, reconstruction
 from meanfield_pde.transport.stencil import Stencil, stencil
 
@@ -216,9 +216,7 @@ class MeanFieldPDE:
     def energy(self, state: Masses, rate: Rate | None) -> Scaled:
         measure, potential = self.measure(state), None if rate is None else rate.potential
         if potential is not None and len(state.atoms):
-            at_atoms = self.attention.potential(  # type: ignore[attr-defined]
-                state.atoms.points, measure, **computing_options(self.attention, method=self._method_of_atoms)
-            )
+            at_atoms = potential_of(self.attention, state.atoms.points, measure, 0.0, method=self._method_of_atoms)
             potential = np.concatenate([potential, at_atoms])
         return model_energy(self.attention, measure, potential, self._method_of_atoms if state.is_discrete else self.method)
 
@@ -233,8 +231,7 @@ class MeanFieldPDE:
 
     def _velocities(self, t: float, points: FloatArray, measure: Measure, work: Counter[str]) -> FloatArray:
         """Velocities of atoms (n, d)."""
-        options = computing_options(self.attention, method=self._method_of_atoms, work=work)
-        velocities = self.attention.velocity(points, measure, t, **options)
+        velocities = velocity_of(self.attention, points, measure, t, method=self._method_of_atoms, work=work)
         refuse_non_finite(t, "the velocity of atom", velocities)
         return velocities
 
@@ -276,10 +273,10 @@ class MeanFieldPDE:
         mesh, model = self.mesh, self.attention
         two_point = self.face_velocity_form == "potential"
         weights = state.cells if two_point else state.cells[mesh.face_cells].max(axis=1)
-        options = computing_options(model, method=self.method, work=work, weights=weights)
+        options = {"method": self.method, "work": work, "weights": weights}
         if two_point:
-            return model.potential(mesh.centers, measure, t, **options)  # type: ignore[attr-defined]
-        return dot(model.velocity(mesh.face_midpoints, measure, t, **options), mesh.face_normals)
+            return potential_of(model, mesh.centers, measure, t, **options)
+        return dot(velocity_of(model, mesh.face_midpoints, measure, t, **options), mesh.face_normals)
 
     def _uniform_share(self, cells: FloatArray, measure: Measure, work: Counter[str]) -> float:
         if not work["transforms"] or not getattr(self.attention, "is_isotropic", False):

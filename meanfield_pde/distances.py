@@ -125,8 +125,6 @@ def _equal_masses(a: Measure, b: Measure) -> tuple[float, float]:
     inputs.instance("b", b, Measure)
     if a.dimension != b.dimension:
         raise ValueError(f"a lies in R^{a.dimension} and b in R^{b.dimension}, wanted two measures on one sphere")
-    if a.dimension < 2:
-        raise ValueError(f"the measures lie in R^{a.dimension}, wanted points on S^1 (R^2) or a sphere of higher dimension")
     mass_a, mass_b = math.fsum(a.masses), math.fsum(b.masses)
     if not (mass_a > 0 and mass_b > 0):
         raise ValueError(f"the total masses are {mass_a:.12g} (a) and {mass_b:.12g} (b), wanted two measures of positive mass")

@@ -21,6 +21,9 @@ UNIT_TOLERANCE = 1e-8
 NUMERIC = "iuf"
 """Kinds of numpy types that count as numbers: no bool, complex, string, time."""
 
+MOST_AXES = 64
+"""Of a numpy array: lists nested deeper are none."""
+
 _short = Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
 """Characters of a bad value that a sentence quotes."""
@@ -69,25 +72,34 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None, most: i
 
 
 def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArray:
-    """Return a finite float64 array of the given shape; a string stands for any length and names it in the message.
+    """Return a finite float64 array of the given shape, a copy; a string stands for any length and names it in the message.
 
     Raises ValueError with the first offending index and value.
     """
-    try:
-        given = np.asarray(value)
-        numeric = given.dtype.kind in NUMERIC or (given.dtype == object and all(map(_is_numeric, given.flat)))
-        result = np.array(given, dtype=np.float64, order="C") if numeric else None
-    except (TypeError, ValueError, OverflowError):
-        result = None
-    if result is None:
-        raise ValueError(f"{name} is not an array of numbers but {shown(value)}, wanted shape {_shape(shape)}")
-    fits = result.ndim == len(shape) and all(isinstance(n, str) or n == m for n, m in zip(shape, result.shape, strict=True))
-    if not fits:
-        raise ValueError(f"{name} has shape {result.shape}, wanted {_shape(shape)}")
+    result = np.array(real_array(name, value, shape), order="C")
     bad = ~np.isfinite(result)
     if bad.any():
         index = first_index(bad)
         raise ValueError(f"{name}[{_index(index)}] is {result[index]}, wanted a finite number")
+    return result
+
+
+def real_array(name: str, value: ArrayLike, shape: tuple[int | str, ...], like: str = "") -> FloatArray:
+    """`array` without the copy and for numbers that need not be finite. like: what the shape comes from, for the message."""
+    masked = _masked_index(value)
+    if masked:
+        raise ValueError(f"{name}[{_index(masked)}] is masked, wanted a number")
+    try:
+        given = np.asarray(value) if masked is None else None
+        numeric = given is not None and (given.dtype.kind in NUMERIC or (given.dtype == object and all(map(_is_numeric, given.flat))))
+        result = np.asarray(given, dtype=np.float64) if numeric else None
+    except (TypeError, ValueError, OverflowError):
+        result = None
+    if result is None:
+        raise ValueError(f"{name} is not an array of numbers but {shown(value)}, wanted shape {_shape(shape)}{like}")
+    fits = result.ndim == len(shape) and all(isinstance(n, str) or n == m for n, m in zip(shape, result.shape, strict=True))
+    if not fits:
+        raise ValueError(f"{name} has shape {result.shape}, wanted {_shape(shape)}{like}")
     return result
 
 
@@ -161,7 +173,9 @@ def non_negative(name: str, values: FloatArray) -> None:
 
 
 def unit_rows(name: str, points: FloatArray) -> None:
-    """ValueError naming the first row that is farther than UNIT_TOLERANCE from the unit sphere."""
+    """ValueError naming the first row that is farther than UNIT_TOLERANCE from the unit sphere, or if rows lie in R^1."""
+    if points.shape[-1] < 2:
+        raise ValueError(f"{name} has shape {points.shape}, wanted d >= 2 coordinates in a row")
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(points, axis=-1)
     bad = np.abs(lengths - 1) > UNIT_TOLERANCE
@@ -214,4 +228,19 @@ def _is_numeric(value: Any) -> bool:
     """Whether a scalar may be taken as a number: float("5"), float(True) and float(array([1.0])) would be guesses."""
     if isinstance(value, (str, bool)) or getattr(value, "ndim", False) or not hasattr(value, "__float__"):
         return False
+    if _masked_index(value) is not None:
+        return False
     return getattr(getattr(value, "dtype", None), "kind", "f") in NUMERIC
+
+
+def _masked_index(value: Any, depth: int = MOST_AXES) -> tuple[int, ...] | None:
+    """Index of the first masked entry of an array or of nested lists, which numpy would unmask; None if none is masked."""
+    if isinstance(value, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(value)
+        return first_index(mask) if mask.dtype == bool and mask.any() else None
+    if depth and isinstance(value, (list, tuple)):
+        for i, entry in enumerate(value):
+            inner = _masked_index(entry, depth - 1)
+            if inner is not None:
+                return (i, *inner)
+    return None

@@ -17,7 +17,7 @@ from meanfield_pde.sphere import FloatArray
 class Measure:
     """Weighted points on S^{d-1}.
 
-    points: (n, d), unit vectors. masses: (n,), >= 0, dimensionless; None gives every point the mass 1/n.
+    points: (n, d), unit vectors, d >= 2. masses: (n,), >= 0, dimensionless; None gives every point the mass 1/n.
     Raises ValueError if a shape does not fit, an entry is not finite, a mass is negative or a point is off the sphere.
     """
 

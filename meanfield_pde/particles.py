@@ -18,7 +18,7 @@ from meanfield_pde.measure import Measure, as_measure
 from meanfield_pde.records import equal
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray, normalise
-from meanfield_pde.system import Rate, VelocityModel, computing_options, model_energy, refuse_non_finite
+from meanfield_pde.system import Rate, VelocityModel, model_energy, refuse_non_finite, velocity_of
 
 MASS_TOLERANCE = 1e-9
 
@@ -58,7 +58,7 @@ class ParticleSystem:
 
     def rate(self, t: float, state: Measure) -> Rate:
         work: Counter[str] = Counter()
-        velocity = self.attention.velocity(state.points, state, t, **computing_options(self.attention, method=self.method, work=work))
+        velocity = velocity_of(self.attention, state.points, state, t, method=self.method, work=work)
         refuse_non_finite(t, "the velocity of token", velocity)
         bound = getattr(self.attention, "speed_bound", None)
         return Rate(velocity.ravel(), speed=0.0 if bound is None else bound(state), work=work)

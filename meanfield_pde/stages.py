@@ -16,7 +16,7 @@ from meanfield_pde.diagnostics import clusters, log_energy
 from meanfield_pde.measure import Measure
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance
-from meanfield_pde.system import VelocityModel, computing_options
+from meanfield_pde.system import VelocityModel, velocity_of
 
 SETTLED = 0.01
 """Stages begin once no more than this part of the mass is outside the clusters."""
@@ -75,8 +75,8 @@ class Stop:
 
     def __call__(self, t: float, measure: Measure) -> str | None:
         heavy = measure.masses > 0
-        options = computing_options(self.model, weights=measure.masses[heavy])
-        speeds = np.linalg.norm(self.model.velocity(measure.points[heavy], measure, t, **options), axis=1)
+        velocity = velocity_of(self.model, measure.points[heavy], measure, t, weights=measure.masses[heavy])
+        speeds = np.linalg.norm(velocity, axis=1)
         mean = float(measure.masses[heavy] @ speeds) / measure.total
         return f"metastable: mean speed {mean:.3g} is below {self.speed:g}" if mean < self.speed else None
 

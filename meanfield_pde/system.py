@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
 from meanfield_pde.scaled import Scaled
 from meanfield_pde.sphere import FloatArray
@@ -20,9 +21,9 @@ S = TypeVar("S")
 
 
 class VelocityModel(Protocol):
-    """Anything with a velocity. Optional: `is_gradient` and `potential(points, measure, t)`, `speed_bound(measure)` (bounds the step)
-    and `energy(measure, potential=None)` (reported per step). A model with `is_isotropic` also takes method=, weights= and work=, as
-    `Attention` does."""
+    """Anything with a velocity: real numbers (m, d) at points (m, d). Optional: `is_gradient` and `potential(points, measure, t)`, real
+    numbers (m,); `speed_bound(measure)` (bounds the step) and `energy(measure, potential=None)` (reported per step). A model with
+    `is_isotropic` also takes method=, weights= and work=, as `Attention` does."""
 
     def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray: ...
 
@@ -126,6 +127,21 @@ def refuse_non_finite(t: float, what: str, rows: FloatArray) -> None:
 def computing_options(model: Any, **options: Any) -> dict[str, Any]:
     """The options for a model that takes method=, weights= and work=; none for any other."""
     return options if hasattr(model, "is_isotropic") else {}
+
+
+def velocity_of(model: Any, points: FloatArray, measure: Measure, t: float, **options: Any) -> FloatArray:
+    """The model's velocity (m, d) at points (m, d), finite or not; options: for a model that takes them.
+
+    Raises ValueError unless the model returns real numbers of that shape.
+    """
+    velocity = model.velocity(points, measure, t, **computing_options(model, **options))
+    return inputs.real_array(f"velocity of {type(model).__name__}", velocity, points.shape, like=" like the points")
+
+
+def potential_of(model: Any, points: FloatArray, measure: Measure, t: float, **options: Any) -> FloatArray:
+    """`velocity_of` for the model's potential (m,)."""
+    potential = model.potential(points, measure, t, **computing_options(model, **options))
+    return inputs.real_array(f"potential of {type(model).__name__}", potential, points.shape[:1], like=" like the points")
 
 
 def model_energy(model: Any, measure: Measure, potential: FloatArray | None, method: Any) -> Scaled:

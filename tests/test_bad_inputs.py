@@ -32,12 +32,41 @@ def changed(array, index, value):
     return other
 
 
+def nested(depth):
+    lists = 1.0
+    for _ in range(depth):
+        lists = [lists]
+    return lists
+
+
 def cells(**arrays):
     return replace(MESH, **arrays)
 
 
 def run(**arguments):
     return mf.solve(**{"system": DENSITY, "start": START, "t_end": 0.01} | arguments)
+
+
+class Answering:
+    """A velocity model that returns whatever it is told to make of the points."""
+
+    def __init__(self, answer, is_gradient=False):
+        self.velocity = self.potential = lambda points, measure, t=0.0: answer(points)
+        self.is_gradient = is_gradient
+
+
+def moved(answer, **options):
+    return run(system=mf.MeanFieldPDE(MESH, Answering(answer, **options)))
+
+
+def moved_tokens(answer):
+    return run(system=mf.ParticleSystem(Answering(answer)), start=np.eye(3))
+
+
+def moved_atom(answer):
+    """The cells are answered as they should be, a lone atom is not."""
+    start = mf.State(START / 2, mf.Measure([[1, 0, 0]], [0.5]))
+    return run(system=mf.MeanFieldPDE(MESH, Answering(lambda x: answer(x) if len(x) < 2 else 0 * x)), start=start)
 
 
 SOLVED = run()
@@ -71,7 +100,32 @@ PYTHON = {
     "a broken count": (lambda: mf.sample(LAW, 2.5, 0), r"^count is 2.5, wanted an integer at least 1$"),
     "no seed": (lambda: mf.sample(LAW, 2, None), r"^seed is None, wanted an integer at least 0$"),
     "a list for a number": (lambda: mf.Moebius([[0.1, 0.2]]), r"^w has shape \(1, 2\), wanted \(d,\)$"),
+    "a masked number": (lambda: mf.Attention(beta=np.ma.masked), r"^beta is masked, wanted a number$"),
+    "a masked number in an array": (
+        lambda: mf.Attention(beta=np.ma.array(1.0, mask=True)),
+        r"^beta is masked_array\(.*\), wanted a number$",
+    ),
+    "a masked integer": (lambda: mf.circle(np.ma.masked), r"^n is masked, wanted an integer at least 3$"),
     # arrays that are none
+    "a masked entry": (lambda: mf.Measure(np.ma.array(np.eye(2), mask=[[0, 0], [1, 0]])), r"^points\[1, 0\] is masked, wanted a number$"),
+    "a masked entry in lists": (lambda: mf.Measure([[1.0, np.ma.masked]]), r"^points\[0, 1\] is masked, wanted a number$"),
+    "masked rows in a list": (
+        lambda: mf.Measure([np.ma.array([1.0, 0.0], mask=[0, 1])]),
+        r"^points\[0, 1\] is masked, wanted a number$",
+    ),
+    "a masked entry among objects": (
+        lambda: mf.Measure(np.array([[1.0, np.ma.masked]], dtype=object)),
+        r"^points is not an array of numbers but array\(\[\[1.0, masked\]\]",
+    ),
+    "a masked number for an array": (
+        lambda: mf.Measure(np.ma.masked),
+        r"^points is not an array of numbers but masked, wanted shape \(n, d\)$",
+    ),
+    "masked queries": (
+        lambda: SOFTMAX.velocity(np.ma.array(np.eye(3), mask=np.eye(3)), CORNERS),
+        r"^points\[0, 0\] is masked, wanted a number$",
+    ),
+    "lists in lists for an array": (lambda: mf.Measure(nested(5000)), r"^points is not an array of numbers but \[\["),
     "strings for an array": (lambda: mf.Measure([["1", "0"]]), r"^points is not an array of numbers but \[\['1', '0'\]\]"),
     "truths for an array": (lambda: mf.Measure([[True, False]]), r"^points is not an array of numbers but \[\[True, False\]\]"),
     "complex numbers for an array": (lambda: mf.Measure([[1j, 0]]), r"^points is not an array of numbers but \[\[1j, 0\]\]"),
@@ -94,6 +148,11 @@ PYTHON = {
     "off the sphere": (lambda: mf.Measure([[1, 0, 0], [0, 1.1, 0]]), r"^points\[1\] has length 1.1, wanted a point of the unit sphere"),
     "far off the sphere": (lambda: mf.Measure([[1e200, 1e200]]), r"^points\[0\] has length inf, wanted a point of the unit sphere"),
     "masses beyond floats": (lambda: mf.Measure(np.eye(2), [1e308, 1e308]), r"^masses sum to inf, wanted a finite mass$"),
+    "points of a line": (lambda: mf.Measure([[1.0]]), r"^points has shape \(1, 1\), wanted d >= 2 coordinates in a row$"),
+    "points without coordinates": (lambda: mf.Measure(np.empty((0, 0))), r"^points has shape \(0, 0\), wanted d >= 2"),
+    "tokens of a line": (lambda: run(system=TOKENS, start=[[1.0], [-1.0]]), r"^start has shape \(2, 1\), wanted d >= 2"),
+    "smoothed tokens of a line": (lambda: mf.Smoothed([[1.0]], 0.1), r"^tokens has shape \(1, 1\), wanted d >= 2"),
+    "runs of tokens of a line": (lambda: mf.solve_ensemble(SOFTMAX, [[[1.0]]], [1]), r"^starts has shape \(1, 1, 1\), wanted d >= 2"),
     "a mass too few": (lambda: mf.Measure(np.eye(3), [0.5, 0.5]), r"^masses has shape \(2,\), wanted \(3,\)$"),
     "a negative mass": (lambda: mf.Measure(np.eye(2), [1.5, -0.5]), r"^masses\[1\] is -0.5, wanted a number >= 0$"),
     # objects of another kind
@@ -208,6 +267,36 @@ PYTHON = {
     "matrices of another sphere": (
         lambda: mf.MeanFieldPDE(RING, mf.Attention(1.0, np.eye(3))),
         r"^attention has 3 x 3 matrices, wanted 2 x 2",
+    ),
+    # what a velocity model of one's own returns
+    "one vector for all": (
+        lambda: moved(lambda x: x[0]),
+        r"^velocity of Answering has shape \(3,\), wanted \(120, 3\) like the points$",
+    ),
+    "one vector for all tokens": (
+        lambda: moved_tokens(lambda x: x[0]),
+        r"^velocity of Answering has shape \(3,\), wanted \(3, 3\) like the points$",
+    ),
+    "one vector for an atom": (lambda: moved_atom(lambda x: x[0]), r"^velocity of Answering has shape \(3,\), wanted \(1, 3\) like"),
+    "a column for velocities": (lambda: moved(lambda x: x[:, :1]), r"^velocity of Answering has shape \(120, 1\), wanted \(120, 3\) like"),
+    "a column for tokens": (lambda: moved_tokens(lambda x: x[:, :1]), r"^velocity of Answering has shape \(3, 1\), wanted \(3, 3\) like"),
+    "complex velocities": (lambda: moved(lambda x: 1j * x), r"^velocity of Answering is not an array of numbers but array.*, wanted shape"),
+    "complex velocities of tokens": (lambda: moved_tokens(lambda x: 1j * x), r"^velocity of Answering is not an array of numbers but arr"),
+    "a number for velocities": (lambda: moved_tokens(lambda x: 0.0), r"^velocity of Answering has shape \(\), wanted \(3, 3\) like"),
+    "no velocities": (
+        lambda: moved(lambda x: None),
+        r"^velocity of Answering is not an array of numbers but None, wanted shape \(120, 3\) like the points$",
+    ),
+    "truths for velocities": (lambda: moved_tokens(lambda x: x > 0), r"^velocity of Answering is not an array of numbers but array"),
+    "masked velocities": (lambda: moved(lambda x: np.ma.masked_less(x, 2)), r"^velocity of Answering\[0, 0\] is masked, wanted a number$"),
+    "vectors for a potential": (
+        lambda: moved(lambda x: x, is_gradient=True),
+        r"^potential of Answering has shape \(42, 3\), wanted \(42,\) like the points$",
+    ),
+    "a number for a potential": (lambda: moved(lambda x: 0.0, is_gradient=True), r"^potential of Answering has shape \(\), wanted \(42,"),
+    "one vector to stop by": (
+        lambda: mf.metastable(Answering(lambda x: x[0]), 0.1)(0.0, CORNERS),
+        r"^velocity of Answering has shape \(3,\), wanted \(3, 3\) like the points$",
     ),
     # exact solutions
     "a dimension in words": (lambda: mf.exact.growth_rate("3", 1.0, 1), r"^d is '3', wanted an integer at least 2$"),

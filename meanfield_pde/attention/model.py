@@ -270,12 +270,8 @@ class Attention:
 
     def _checked(self, points: ArrayLike, measure: Measure) -> FloatArray:
         inputs.instance("measure", measure, Measure)
-        x = np.asarray(points)
-        if x.dtype.kind not in inputs.NUMERIC:
-            raise ValueError(f"points is not an array of numbers but {inputs.shown(points)}, wanted shape (m, {measure.dimension})")
-        x, d = np.asarray(x, dtype=np.float64), measure.dimension
-        if x.ndim != 2 or x.shape[1] != d:
-            raise ValueError(f"points has shape {x.shape}, wanted (m, {d}) like the measure's points")
+        d = measure.dimension
+        x = inputs.real_array("points", points, ("m", d), like=" like the measure's points")
         if self.dimension not in (None, d):
             raise ValueError(f"points lie in R^{d}, but the attention's matrices are {self.dimension} x {self.dimension}")
         if not measure.total > 0:

@@ -19,6 +19,7 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.files import grid, in_space, replacing, write_xml
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
+from meanfield_pde.system import potential_of, velocity_of
 
 if TYPE_CHECKING:
     import pyvista
@@ -99,9 +100,9 @@ def _cells(solution: Solution, k: int) -> "pyvista.UnstructuredGrid":
     data.cell_data["density"] = solution.masses[k] / mesh.areas
     data.cell_data["mass"] = solution.masses[k]
     data.cell_data["cell_area"] = mesh.areas
-    data.cell_data["velocity"] = in_space(model.velocity(mesh.centers, measure, t))
+    data.cell_data["velocity"] = in_space(velocity_of(model, mesh.centers, measure, t))
     if getattr(model, "is_gradient", False):
-        data.cell_data["potential"] = model.potential(mesh.centers, measure, t)
+        data.cell_data["potential"] = potential_of(model, mesh.centers, measure, t)
     data.cell_data.active_scalars_name = "density"
     return data
 
@@ -119,7 +120,7 @@ def _points(solution: Solution, k: int, points: Measure) -> "pyvista.PolyData":
 
     velocity = np.empty(points.points.shape)
     if len(points):
-        velocity = solution.attention.velocity(points.points, solution.measure(k), float(solution.times[k]))
+        velocity = velocity_of(solution.attention, points.points, solution.measure(k), float(solution.times[k]))
     data = pyvista.PolyData(in_space(points.points))
     _put(data.point_data, "mass", points.masses)
     _put(data.point_data, "velocity", in_space(velocity))
