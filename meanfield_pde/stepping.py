@@ -167,6 +167,12 @@ class SSPIntegration:
     def _rate(self, t: float, state: Any) -> Rate:
         rate = self._system.rate(t, state)
         self.work += rate.work
+        if not (np.isfinite(rate.outflow) and np.isfinite(rate.speed)):
+            where = f" out of cell {rate.worst}" if self._system.courant_limit < np.inf else ""
+            raise SolveError(
+                f"the velocity{where} is not bounded in double precision at t = {t:.9g} (outflow rate {rate.outflow:.3g}, speed bound "
+                f"{rate.speed:.3g}); use log_scale (time in units of e^-log_scale) or normalised=True for an unnormalised attention"
+            )
         return rate
 
     def _longest_step(self) -> float:

@@ -1,5 +1,7 @@
 """Time stepping: temporal orders, the Courant bound, steps that are redone, runs that cannot go on (T2, T4), names of steppers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -223,6 +225,44 @@ def test_a_step_that_is_rejected_for_ever_ends_the_run_within_100_tries(factor):
     assert model.calls <= MOST_REJECTIONS + 2 * len(solution.history) + 2
     assert solution.times[-1] <= 0.3
     assert solution.masses[-1].sum() == pytest.approx(1.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("mesh", [mf.circle(12), mf.icosahedral(1)], ids=["circle", "icosahedral"])
+def test_a_speed_without_a_bound_is_told_with_the_cell_and_what_helps(mesh):
+    """e^711 is no float, although V makes the velocity itself a small one; log_scale keeps both."""
+    value = np.eye(mesh.dimension)
+    system = mf.MeanFieldPDE(mesh, mf.Attention(711.0, value=1e-307 * value, normalised=False))
+    message = r"^the velocity out of cell \d+ is not bounded in double precision at t = 0 .*, speed bound inf\); use log_scale .*"
+    with pytest.raises(mf.SolveError, match=message) as caught:
+        mf.solve(system, cap(mesh, 2.0), 0.1)
+    assert np.array_equal(caught.value.solution.masses[0], caught.value.solution.masses[-1])
+    scaled = mf.MeanFieldPDE(mesh, mf.Attention(711.0, normalised=False, log_scale=711.0))
+    assert mf.solve(scaled, cap(mesh), 0.1).status == "done"
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("what", ["outflow", "speed"])
+def test_a_rate_without_a_bound_is_told_at_its_time(what, bad, monkeypatch):
+    """Later than at the start, and with steps that the speed does not bound."""
+    mesh = mf.circle(12)
+    system = mf.MeanFieldPDE(mesh, Turning(lambda t: 1.0))
+    rate = mf.MeanFieldPDE.rate
+
+    def spoiled(self, t, state):
+        return replace(rate(self, t, state), **({what: bad, "worst": 4} if t > 0.3 else {}))
+
+    monkeypatch.setattr(mf.MeanFieldPDE, "rate", spoiled)
+    with pytest.raises(mf.SolveError, match=rf"^the velocity out of cell 4 is not bounded .* at t = 0\.3\d* .*{what} \w+ {bad}") as caught:
+        mf.solve(system, cap(mesh), 1.0, save_every=0.1, stepper=mf.SSP(mf.EULER, cfl=1.5, dt_max=0.05))
+    assert caught.value.solution.times[-1] == pytest.approx(0.3, abs=0.051)
+
+
+def test_tokens_without_a_bound_have_no_cell():
+    model = Turning(lambda t: 1.0)
+    model.speed_bound = lambda measure: np.inf
+    with pytest.raises(mf.SolveError, match=r"^the velocity is not bounded in double precision at t = 0 "):
+        mf.solve(mf.ParticleSystem(model), np.eye(2), 1.0, stepper="euler")
+    assert mf.solve(mf.ParticleSystem(model), np.eye(2), 1.0).status == "done", "DOP853 asks for no bound"
 
 
 # --- the last step (T2) ---
