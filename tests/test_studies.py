@@ -1,8 +1,10 @@
 """Studies: the same table whoever computes it and however often it was killed, honest intervals, phase diagrams, histograms."""
 
 import copy
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +17,17 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
+from meanfield_pde.attention.integrals import Spectral
 from meanfield_pde.cli import main
+from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.executors import executor
+from meanfield_pde.studies.first_clusters import FirstClusters
+from meanfield_pde.studies.inner_products import InnerProducts
+from meanfield_pde.studies.jobs import Particles
+from meanfield_pde.studies.phase import Phase
 from meanfield_pde.studies.plan import make_study
 from meanfield_pde.studies.rates import fit_rate
-from meanfield_pde.studies.study import perform
+from meanfield_pde.studies.study import _Store, perform
 
 SMALL = {
     "kind": "convergence",
@@ -143,6 +151,11 @@ def test_too_few_sizes_have_no_interval():
         (changed(SMALL, seed=-1), "seed is -1"),
         (changed(SMALL, quantities=["w3"]), "quantities is 'w3'"),
         (changed(SMALL, sweep={"beta": [1]}), "sweep: unknown key 'beta'; wanted table.key"),
+        (
+            changed(SMALL, sweep={"attention.beta.x": [1, 2]}),
+            "sweep: 'attention.beta.x' goes through attention.beta, which is 2.0, wanted a",
+        ),
+        (changed(CLUSTERS, sweep={"start.modes.0.amplitude": [1]}, start__modes=[[2, 0.1, [1, 0]]]), "through start.modes, which is"),
         (changed(SMALL, sweep={"attention.beta": []}), "wanted a list of at least one value"),
         (changed(SMALL, start={"kind": "tokens", "file": "x"}), "start.kind is 'tokens'"),
         (changed(PHASE, sweep={"mesh.n": [8]}), "a phase diagram sweeps over"),
@@ -301,6 +314,76 @@ def test_finished_runs_are_not_run_again(done, tmp_path, in_process):
     damaged.write_bytes(damaged.read_bytes()[:-30])
     with pytest.raises(ValueError, match="is no complete result of a job"):
         mf.study(SMALL, folder)
+
+
+def stored_run(folder, **arrays):
+    """A store, a job with a finished run in it, and the file of that."""
+    plan = make_study(SMALL)
+    job = plan.limit_jobs(plan.sets[0])[0]
+    store = _Store(folder)
+    store.save(job, arrays)
+    (file,) = folder.iterdir()
+    return store, job, file
+
+
+def test_a_flipped_bit_of_a_stored_run_is_told(tmp_path):
+    """Each bit of the list of arrays at its end, and every fifth before: the file is refused in one sentence, or it holds the same."""
+    arrays = {"values": np.arange(12.0).reshape(2, 6), "errors": np.ones(3), "masses_0": np.empty(0)}
+    store, job, file = stored_run(tmp_path, **arrays)
+    whole, refused, found = file.read_bytes(), 0, set()
+    listed = 8 * whole.index(b"PK\1\2")
+    for at in (*range(0, listed, 5), *range(listed, 8 * len(whole))):
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << at % 8
+        file.write_bytes(damaged)
+        try:
+            np.load(io.BytesIO(damaged))["values"]
+        except Exception as error:
+            found.add(type(error))
+        try:
+            held = store.load([job])
+        except ValueError as error:
+            assert re.fullmatch(r".*\.npz is no complete result of a job \(.*\); wanted it removed, so that the job runs again", str(error))
+            refused += 1
+        else:
+            assert held.keys() == arrays.keys() and all(np.array_equal(held[name], arrays[name]) for name in arrays), at
+    assert refused > listed / 5 / 2
+    assert {NotImplementedError, RuntimeError} <= found, "the control: numpy and zipfile say it in their own ways"
+    file.write_bytes(whole)
+    assert np.array_equal(store.load([job])["values"], arrays["values"])
+
+
+def test_a_shorter_shape_in_a_stored_run_is_told(tmp_path):
+    """The control: numpy reads what the damaged header asks for, and never comes to the checksum."""
+    store, job, file = stored_run(tmp_path, values=np.ones((7000, 3)))
+    damaged = file.read_bytes().replace(b"(7000, 3)", b"(3000, 3)")
+    file.write_bytes(damaged)
+    assert np.load(file)["values"].shape == (3000, 3)
+    with pytest.raises(ValueError, match=r"is no complete result of a job \(Bad CRC-32"):
+        store.load([job])
+
+
+def test_a_finished_run_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls, sync, move = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}'))}"), sync(fd)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (calls.append("move"), move(old, new)))
+    file = stored_run(tmp_path / "runs", values=np.ones(3))[2]
+    assert [call.split(".")[0 if call == "move" else -1] for call in calls] == ["part", "move", "sync runs"]
+    assert file.name in calls[0]
+
+
+def test_numbers_of_numpy_are_stored_as_plain_ones():
+    third = np.float32(0.3)
+    records = (
+        Particles([np.int64(40)], np.int64(6), "smoothed", third, rtol=np.float32(1e-6)),
+        Convergence(largest_plan=np.int64(10**6), angle=third),
+        FirstClusters(third),
+        InnerProducts(np.int64(8)),
+        Phase(third, third),
+        Spectral(np.float32(1e-6), np.int64(40)),
+    )
+    for record in records:
+        assert type(record)(**json.loads(json.dumps(vars(record)))) == record
 
 
 def test_fewer_runs_are_a_part_of_what_is_stored(done, tmp_path, in_process):

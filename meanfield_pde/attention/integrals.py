@@ -68,9 +68,9 @@ class Spectral:
     band: int | None = None
 
     def __post_init__(self) -> None:
-        inputs.number("accuracy", self.accuracy, low=1e-15, high=1e-2)
+        object.__setattr__(self, "accuracy", inputs.number("accuracy", self.accuracy, low=1e-15, high=1e-2))
         if self.band is not None:
-            inputs.integer("band", self.band, low=1)
+            object.__setattr__(self, "band", inputs.integer("band", self.band, low=1))
 
     def integrals(self, queries: Queries, measure: Measure, with_offsets: bool, weights: FloatArray | None) -> Integrals:
         if measure.dimension > 3:

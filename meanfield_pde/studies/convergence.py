@@ -73,8 +73,8 @@ class Convergence:
         if isinstance(self.quantities, str) or not len(self.quantities):
             raise ValueError(f"quantities is {self.quantities!r}, wanted a list of some of {', '.join(QUANTITIES)}")
         object.__setattr__(self, "quantities", tuple(inputs.choice("quantities", name, QUANTITIES) for name in self.quantities))
-        inputs.number("largest_plan", self.largest_plan, above=0.0)
-        inputs.number("angle", self.angle, above=0.0, high=np.pi)
+        object.__setattr__(self, "largest_plan", inputs.number("largest_plan", self.largest_plan, above=0.0))
+        object.__setattr__(self, "angle", inputs.number("angle", self.angle, above=0.0, high=np.pi))
 
     def limit(self, job: Job) -> Arrays:
         """The limit at each time, its observables and its own errors."""

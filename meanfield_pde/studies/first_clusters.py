@@ -37,7 +37,7 @@ class FirstClusters:
     limit_per_run = True
 
     def __post_init__(self) -> None:
-        inputs.number("angle", self.angle, above=0.0, high=np.pi)
+        object.__setattr__(self, "angle", inputs.number("angle", self.angle, above=0.0, high=np.pi))
 
     def limit(self, job: Job) -> Arrays:
         """Clusters and begin of the first stage of the limit of each run, (runs, 2)."""

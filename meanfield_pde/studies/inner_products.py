@@ -41,7 +41,7 @@ class InnerProducts:
     limit_per_run = False
 
     def __post_init__(self) -> None:
-        inputs.integer("bins", self.bins, low=1)
+        object.__setattr__(self, "bins", inputs.integer("bins", self.bins, low=1))
 
     @property
     def edges(self) -> FloatArray:

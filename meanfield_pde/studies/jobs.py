@@ -66,14 +66,14 @@ class Particles:
         if not checked or len(set(checked)) < len(checked):
             raise ValueError(f"counts is {counts}, wanted different numbers of tokens")
         object.__setattr__(self, "counts", checked)
-        inputs.integer("runs", self.runs, low=1)
+        object.__setattr__(self, "runs", inputs.integer("runs", self.runs, low=1))
         inputs.choice("sampling", self.sampling, SAMPLINGS)
         if (self.bandwidth is not None) != (self.sampling == "smoothed"):
             raise ValueError(f"bandwidth is {self.bandwidth} with sampling {self.sampling!r}, wanted one with 'smoothed' and only there")
         if self.bandwidth is not None:
-            inputs.number("bandwidth", self.bandwidth, above=0.0, high=np.pi)
+            object.__setattr__(self, "bandwidth", inputs.number("bandwidth", self.bandwidth, above=0.0, high=np.pi))
         inputs.choice("method", self.method, METHODS)
-        inputs.number("rtol", self.rtol, low=1e-13, high=1e-2)
+        object.__setattr__(self, "rtol", inputs.number("rtol", self.rtol, low=1e-13, high=1e-2))
 
     @property
     def starts_the_density(self) -> bool:

@@ -40,8 +40,8 @@ class Phase:
     limit_per_run = False
 
     def __post_init__(self) -> None:
-        inputs.number("cosine", self.cosine, low=0.0, high=1 - 1e-12)
-        inputs.number("front", self.front, above=0.0, high=1.0)
+        object.__setattr__(self, "cosine", inputs.number("cosine", self.cosine, low=0.0, high=1 - 1e-12))
+        object.__setattr__(self, "front", inputs.number("front", self.front, above=0.0, high=1.0))
 
     @property
     def angle(self) -> float:

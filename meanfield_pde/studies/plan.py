@@ -18,7 +18,7 @@ import hashlib
 import inspect
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -268,8 +268,12 @@ def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]]) -> It
             if not path or path[0] not in TABLES:
                 raise ValueError(f"sweep: unknown key {name!r}; wanted table.key with a table of {', '.join(TABLES)}")
             table = changed
-            for part in path:
+            for depth, part in enumerate(path, 1):
                 table = table.setdefault(part, {})
+                if not isinstance(table, MutableMapping):
+                    raise ValueError(
+                        f"sweep: {name!r} goes through {'.'.join(path[:depth])}, which is {inputs.shown(table)}, wanted a table"
+                    )
             table[last] = value
             if path[0] == "mesh" and "coarse_mesh" in changed:
                 changed["coarse_mesh"] = _half_as_fine(changed["mesh"])

@@ -7,9 +7,12 @@
 Data in: a study and a folder. Data out: those files and a `StudyResult`.
 """
 
+import io
 import json
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
@@ -17,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import read_array
 
 from meanfield_pde import inputs
 from meanfield_pde.export.studies import draw
 from meanfield_pde.mesh.files import replacing
 from meanfield_pde.progress import Progress, progress_bar
+from meanfield_pde.results import durable
 from meanfield_pde.solve import versions
 from meanfield_pde.studies.executors import executor
 from meanfield_pde.studies.jobs import Arrays, Job
@@ -30,6 +35,10 @@ from meanfield_pde.system import SolveError
 from meanfield_pde.tables import Table, write_csv
 from meanfield_pde.threads import single_threaded
 
+DAMAGED = (EOFError, LookupError, OSError, RuntimeError, ValueError, struct.error, zipfile.BadZipFile, zlib.error)
+"""What numpy and zipfile raise for a file of a run that is damaged."""
+ENTRIES = slice(-12, -10)
+"""Where an archive says how many files it has."""
 RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.npz")
 
 
@@ -118,7 +127,7 @@ class _Store:
 
     def save(self, job: Job, arrays: Arrays) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path(job.key, job.first, job.last)) as temporary, temporary.open("wb") as stream:
+        with durable(self._path(job.key, job.first, job.last)) as temporary, temporary.open("wb") as stream:
             np.savez(stream, **arrays)  # type: ignore[arg-type]
         self._found.setdefault(job.key, []).append((job.first, job.last))
 
@@ -138,10 +147,15 @@ class _Store:
         return self._folder / f"{key}.{first}-{last}.npz"
 
     def _read(self, path: Path) -> Arrays:
+        data = path.read_bytes()
         try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                names = archive.namelist()
+                if min(len(names), 0xFFFF) != int.from_bytes(data[ENTRIES], "little"):
+                    raise ValueError("its list of arrays is cut short")
+                # read whole, unlike by np.load, so that the checksum is seen even if the damaged header asks for fewer numbers
+                return {name.removesuffix(".npy"): read_array(io.BytesIO(archive.read(name)), allow_pickle=False) for name in names}
+        except DAMAGED as error:
             raise ValueError(f"{path} is no complete result of a job ({error}); wanted it removed, so that the job runs again") from None
 
 
