@@ -52,7 +52,12 @@ def _whole(kind: type, tokens: Sequence[Token]) -> int:
 Whole = Annotated[int, Parameter(converter=_whole)]
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 
-app = App(name="meanfield-pde", help="The mean-field limit of self-attention: densities and tokens on the sphere.", help_format="markdown")
+app = App(
+    name="meanfield-pde",
+    help="The mean-field limit of self-attention: densities and tokens on the sphere.",
+    help_format="markdown",
+    suppress_keyboard_interrupt=False,
+)
 mesh_app = App(name="mesh", help="Make a mesh and write it as .vtu.")
 app.command(mesh_app)
 

@@ -222,3 +222,13 @@ def test_a_case_can_stop_when_it_is_metastable(tmp_path, meanfield):
     )
     ended = meanfield("run", "case.toml", "--out", "out", cwd=tmp_path)
     assert ended.code == 0 and "metastable: mean speed" in ended.out
+
+
+def test_an_interrupt_outside_a_run(tmp_path, monkeypatch, capsys):
+    def interrupt(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("meanfield_pde.cli.load", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        main(["info", str(tmp_path / "run.vtkhdf")])
+    assert ended.value.code == 130 and capsys.readouterr().err == "meanfield-pde: interrupted\n"
