@@ -61,8 +61,10 @@ def solve(
     progress: True for a bar on a terminal's stderr, or a function of (t, t_end). checkpoint: where the run keeps itself as it goes, so that
     `resume` can take it up; in the end its file holds the results. record: plain values to keep in the solution's record.
 
-    Raises ValueError for bad input before any step, and SolveError (with the `solution` so far) if a rate is not finite, a mass
-    becomes negative, the total mass drifts by more than 1e-10 or a step falls below 1e-14 of the run (or 1e-8, in longer runs than 1e6).
+    Raises ValueError for bad input and OverflowError for an unnormalised field beyond double precision, both before any step or file, and
+    SolveError (with the `solution` so far, which `checkpoint` then holds) if a rate is not finite, the field grows beyond double precision,
+    a mass becomes negative, the total mass drifts by more than 1e-10 or a step falls below 1e-14 of the run (or 1e-8, in longer runs than
+    1e6).
     """
     inputs.having("system", system, "a MeanFieldPDE, a ParticleSystem or another system", "begin", "rate", "default_stepper")
     t_end = inputs.number("t_end", t_end, above=0.0)

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -9,15 +10,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 
 import meanfield_pde as mf
+from meanfield_pde import checkpoints
 from meanfield_pde.checkpoints import read_checkpoint
 from meanfield_pde.cli import main
+from meanfield_pde.results import read_memory
 
 HERE = Path(__file__).parent
 HUMPS = mf.Mixture([mf.VonMisesFisher((np.cos(a), np.sin(a)), 30.0) for a in (0.0, 1.35, 3.6)], [0.3, 0.3, 0.4])
@@ -85,7 +90,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(name, tmp_path):
         assert part.status.startswith("stopped") and len(part.history) == steps + 1
         resumed = mf.resume(tmp_path / "run.vtkhdf")
         assert digest(resumed) == digest(whole), steps
-        assert resumed.record["points evaluated"] == whole.record["points evaluated"]
+        assert all(resumed.record[name] == whole.record[name] for name in ("points evaluated", "threads"))
         assert resumed.status == "done" and f"t = {part.times[-1]:.9g}" in resumed.record["resumed"]
         assert mf.load(tmp_path / "run.vtkhdf") == resumed
         assert os.listdir(tmp_path) == ["run.vtkhdf"]
@@ -122,25 +127,45 @@ def test_another_number_of_threads_is_recorded(tmp_path, monkeypatch):
     assert np.abs(resumed.masses - whole.masses).max() <= 1e-12
 
 
-@pytest.mark.parametrize(("rule", "least"), [({"every_steps": 4}, 4), ({"every_time": 0.31}, 3), ({"every_seconds": 1e-9}, 2)])
-def test_rules(rule, least, tmp_path, monkeypatch):
-    """Checkpoints come as often as asked for; the file is readable at every step, and the one before is kept."""
-    import meanfield_pde.checkpoints as module
-
-    monkeypatch.setattr(module, "LARGEST_SHARE", 0.0)
-    seen, path = [], tmp_path / "run.vtkhdf"
+def seen_under_way(path, **rule):
+    """The times and numbers of steps of the checkpoints of a run, as they are seen at every step; and the run."""
+    seen = {}
 
     def look(t, measure):
-        if path.exists():
-            now = mf.load(path)
-            if not seen or now.times[-1] > seen[-1]:
-                seen.append(float(now.times[-1]))
-            assert now.status == "running" and now.times[-1] < t
+        now = mf.load(path)
+        seen[float(now.times[-1])] = len(now.history)
+        assert now.status == "running" and now.times[-1] < t
 
     system, start, options = spherical("ssprk3")
     solution = mf.solve(system, start, **options, callbacks=[look], checkpoint=mf.Checkpoint(path, **rule))
-    assert len(seen) >= least and mf.load(path) == solution
-    assert not mf.Checkpoint(path).previous.exists()
+    assert mf.load(path) == solution and not mf.Checkpoint(path).previous.exists()
+    return np.array(list(seen)), list(seen.values()), solution
+
+
+def test_checkpoints_after_so_many_steps(tmp_path):
+    steps, solution = seen_under_way(tmp_path / "run.vtkhdf", every_steps=4)[1:]
+    assert steps == list(range(0, len(solution.history), 4)) and len(steps) > 4
+
+
+def test_checkpoints_after_so_much_model_time(tmp_path):
+    """Each at the first step after the interval, none sooner."""
+    times, _, solution = seen_under_way(tmp_path / "run.vtkhdf", every_time=0.31)
+    wanted = [0.0]
+    for t in solution.history.t[:-1].tolist():
+        if t - wanted[-1] >= 0.31:
+            wanted.append(t)
+    assert times.tolist() == wanted and 3 < len(times) < len(solution.history) / 2
+
+
+def test_checkpoints_by_the_clock_take_a_small_share_of_it(tmp_path, monkeypatch):
+    """One that took an hour is not followed by another one; the control: without that rule, one at every step."""
+    slow = itertools.chain([0.0, 0.0, 3600.0], itertools.repeat(3600.5)).__next__
+    monkeypatch.setattr(checkpoints, "time", SimpleNamespace(monotonic=slow))
+    assert seen_under_way(tmp_path / "run.vtkhdf", every_seconds=1e-9)[1] == [0]
+    monkeypatch.undo()
+    monkeypatch.setattr(checkpoints, "LARGEST_SHARE", 0.0)
+    steps, solution = seen_under_way(tmp_path / "run.vtkhdf", every_seconds=1e-9)[1:]
+    assert steps == list(range(len(solution.history)))
 
 
 def test_the_one_before_is_taken_if_the_newest_is_damaged(tmp_path):
@@ -183,18 +208,37 @@ def test_what_cannot_go_on_is_refused(tmp_path):
         mf.solve(mf.ParticleSystem(mf.Attention(1.0)), np.eye(3), 1.0, stepper=Own(), checkpoint=mf.Checkpoint(tmp_path / "own.vtkhdf"))
 
 
-def test_a_file_that_was_tampered_with_is_refused(tmp_path):
-    """Written with sums that are not those of its state: HDF5 finds nothing wrong with it."""
-    from meanfield_pde.results import read_memory, save
+def with_last_masses_moved(solution):
+    masses = np.array(solution.masses)
+    masses[-1] = np.roll(masses[-1], 1)
+    return replace(solution, masses=masses)
 
+
+def with_areas_changed(solution):
+    mesh = replace(solution.mesh, areas=solution.mesh.areas * (1 + 1e-13))
+    return replace(solution, system=mf.MeanFieldPDE(mesh, solution.attention))
+
+
+@pytest.mark.parametrize(
+    ("name", "tamper"),
+    [
+        ("state", with_last_masses_moved),
+        ("mesh", with_areas_changed),
+        ("record", lambda solution: replace(solution, record=solution.record | {"order": 9})),
+    ],
+)
+def test_a_file_that_was_tampered_with_is_refused(name, tamper, tmp_path, monkeypatch):
+    """Written with sums that are not those of what it holds: HDF5 finds nothing wrong with it."""
     path = tmp_path / "run.vtkhdf"
     stopped(spherical("ssprk3"), path, 3)
     solution, memory = mf.load(path), read_memory(path)
     mf.Checkpoint(path).previous.unlink()
-    for name in ("state", "mesh", "record"):
-        save(path, solution, memory | {"digests": memory["digests"] | {name: "0" * 64}})
-        with pytest.raises(ValueError, match=f"is no whole checkpoint: its {name} differ"):
-            mf.resume(path)
+    mf.save(path, tamper(solution), memory)
+    with pytest.raises(ValueError, match=f"is no whole checkpoint: its {name} differ"):
+        read_checkpoint(path)
+    with monkeypatch.context() as patch:  # the control
+        patch.setattr(checkpoints, "_digests", lambda solution: {})
+        assert read_checkpoint(path)
 
 
 def dies(t, measure):
