@@ -115,12 +115,32 @@ def test_normals_are_tangent_and_point_from_left_to_right(mesh):
     assert np.abs(distance(mesh.centers[left], mesh.centers[right]) - mesh.face_distances).max() <= 1e-15
 
 
-def test_random_face_fluxes_sum_to_zero(mesh):
-    """M9: what leaves the left cell enters the right one, and a constant field leaves each cell as Gauss says."""
-    flux = np.random.default_rng(1).normal(size=mesh.n_faces) * mesh.face_lengths
+def out_of_cells(mesh, face_cells):
+    """Sum of length times outward normal over the faces of each cell: the part along minus the centroid (n_cells,), the rest."""
+    net, through = np.zeros((mesh.n_cells, mesh.dimension)), mesh.face_lengths[:, None] * mesh.face_normals
+    np.add.at(net, face_cells[:, 0], through)
+    np.subtract.at(net, face_cells[:, 1], through)
+    along = -dot(net, mesh.centroids)
+    return along, np.abs(net + along[:, None] * mesh.centroids)
+
+
+def test_faces_close_every_cell(mesh):
+    """M9: a face leads out of its left cell into its right one, and constant fields leave each cell as Gauss says.
+
+    The normals of a cell add up to -(d - 1) int x, a vector along its centroid, shorter than (d - 1) area by how much the cell is bent.
+    """
     left, right = mesh.face_cells.T
-    balance = np.bincount(left, flux, mesh.n_cells) - np.bincount(right, flux, mesh.n_cells)
-    assert abs(balance.sum()) <= 1e-15 * np.abs(flux).sum() * 4
+    along, rest = out_of_cells(mesh, mesh.face_cells)
+    flat = (mesh.dimension - 1) * mesh.areas
+    assert rest.max() <= 2e-15
+    assert (along < flat).all() and (along > 0.7 * flat).all()
+    turned, moved = mesh.face_cells.copy(), mesh.face_cells.copy()
+    turned[0], moved[0, 1] = turned[0, ::-1], (moved[0, 1] + 1) % mesh.n_cells
+    for wrong in (turned, moved):  # the controls: one face turned round, one given to another cell
+        assert out_of_cells(mesh, wrong)[1].max() > 0.6 * mesh.face_lengths[0]
+    if mesh.dimension == 2:
+        assert np.abs(along - 2 * np.sin(mesh.areas / 2)).max() <= 1e-15
+        assert (np.bincount(left, minlength=mesh.n_cells) == np.bincount(right, minlength=mesh.n_cells)).all()
     if mesh.dimension == 3:  # rotation about z: the exact flux through an edge is the difference of z at its ends, and div = 0
         ends = mesh.vertices[mesh.face_vertices]
         stream = ends[:, 1, 2] - ends[:, 0, 2]

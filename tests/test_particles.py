@@ -160,11 +160,17 @@ def test_an_antipodal_pair_stays(d, normalised):
 
 def test_energy_of_tokens_rises_and_is_the_one_of_diagnostics():
     attention = mf.Attention(beta=4.0)
-    solution = mf.solve(mf.ParticleSystem(attention), random_tokens(30, 3), 5.0)
-    energy = np.concatenate([[mf.energy(attention, solution.measure(0))], solution.history.energy])
+
+    def run(model):
+        solution = mf.solve(mf.ParticleSystem(model), random_tokens(30, 3), 5.0)
+        return solution, np.concatenate([[mf.energy(attention, solution.measure(0))], solution.history.energy])
+
+    solution, energy = run(attention)
     assert (np.diff(energy) > 0).all()
     assert energy[-1] == pytest.approx(mf.energy(attention, solution.measure(-1)), rel=1e-14)
     assert energy[-1] > 2 * energy[0]
+    _, downhill = run(mf.Attention(beta=4.0, value=-np.eye(3)))  # the control: against the gradient it falls
+    assert (np.diff(downhill) < 0).all() and np.diff(downhill).min() < -0.03
 
 
 # --- bad input (T6) ---
