@@ -193,6 +193,49 @@ def test_keys_name_what_a_result_depends_on():
         assert not set(keys(changed(SMALL, **entries))[1:]) & set(first), entries
 
 
+def test_the_coarse_mesh_of_a_sweep(tmp_path):
+    """It is half as fine as each mesh, or the one that was asked for; and the same when the study is read from what it wrote."""
+    mf.write_mesh(tmp_path / "ring.vtu", mf.circle(48))
+    swept = changed(SMALL, sweep={"mesh.n": [32, 64]})
+    files = changed(SMALL, mesh={"file": "ring.vtu"}, coarse_mesh={"kind": "circle", "n": 24}, sweep={"mesh.file": ["ring.vtu"]})
+    for tables, coarse in ((swept, [16, 32]), (changed(swept, coarse_mesh={"kind": "circle", "n": 24}), [24, 24]), (files, [24])):
+        plan = make_study(tables, tmp_path)
+        assert [parameters.tables["coarse_mesh"]["n"] for parameters in plan.sets] == coarse
+        assert make_study(plan.resolved()).sets == plan.sets
+    assert plan.sets[0].tables["mesh"] == {"file": str(tmp_path / "ring.vtu")} and "sha256" in plan.sets[0].tables["mesh digest"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "name"),
+    [
+        (changed(SMALL, particles__counts=[40], particles__runs=2, quantities=["w1"]), "coarse_mesh"),
+        (changed(SMALL, particles__counts=[40], particles__runs=2, quantities=["w1"], coarse_mesh={"kind": "circle", "n": 24}), "mesh"),
+        (changed(PHASE, particles__runs=2, times=[0, 1]), "mesh"),
+    ],
+)
+def test_another_mesh_under_the_same_name_runs_again(tables, name, tmp_path, in_process):
+    """What is in a mesh file is part of the keys of its jobs. The control is the same mesh, written again."""
+    file, out = tmp_path / "circle.vtu", tmp_path / "out"
+    tables = changed(tables, **{name: {"file": str(file)}})
+
+    def limits():
+        plan = make_study(tables)
+        return {job.key for parameters in plan.sets for job in plan.limit_jobs(parameters)}
+
+    mf.write_mesh(file, mf.circle(48))
+    mf.study(tables, out)
+    before = limits()
+    assert before and before <= {job.key for job in in_process}
+    del in_process[:]
+    mf.write_mesh(file, mf.circle(48))
+    mf.study(tables, out)
+    assert limits() == before and in_process == []
+    angles = 2 * np.pi * (np.arange(48) + 0.3 * np.sin(np.arange(48))) / 48
+    mf.write_mesh(file, mf.voronoi(np.stack([np.cos(angles), np.sin(angles)], axis=1)))
+    mf.study(tables, out)
+    assert not limits() & before and limits() <= {job.key for job in in_process}
+
+
 def test_what_is_only_drawn_runs_nothing_again():
     studies = [make_study(tables) for tables in (PHASE, changed(PHASE, front=0.2), changed(PHASE, cosine=0.99))]
     keys = [{job.key for job in study.token_jobs(study.sets[0])} for study in studies]

@@ -14,7 +14,6 @@ Data in: a file or nested plain values. Data out: a `Study`, whose jobs are plai
 """
 
 import copy
-import hashlib
 import inspect
 import json
 import tomllib
@@ -28,7 +27,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.attention.model import Attention
-from meanfield_pde.case import construct, make_law, make_mesh, make_system
+from meanfield_pde.case import construct, file_digest, make_law, make_mesh, make_system
 from meanfield_pde.initial import Law
 from meanfield_pde.solve import output_times
 from meanfield_pde.studies.convergence import Convergence
@@ -194,7 +193,9 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path()) -> Study:
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
     plain = _plain_tables(tables, folder)
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
-    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep)
+    for name in sweep.keys() & {"mesh.file", "coarse_mesh.file"}:
+        sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
+    study = Study(kind, seed, times, tuple(_sets(plain, sweep, folder)), particles, plain, sweep)
     _check(study)
     return study
 
@@ -237,16 +238,22 @@ def _plain_tables(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The tables that make the jobs: with the coarse mesh, absolute file names and what is in those files."""
     plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
     if "mesh" in plain and tables.get("kind", "convergence") == "convergence":
-        plain.setdefault("coarse_mesh", _half_as_fine(plain["mesh"]))
+        if "coarse_mesh" not in plain:
+            plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
     elif "coarse_mesh" in plain:
         raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
+    return _with_files(plain, folder)
+
+
+def _with_files(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The tables with absolute names of mesh files, and what is in them."""
     for name in ("mesh", "coarse_mesh"):
-        if "file" in plain.get(name, {}):
-            file = (folder / str(plain[name]["file"])).resolve()
+        if "file" in tables.get(name, {}):
+            file = (folder / str(tables[name]["file"])).resolve()
             make_mesh({"file": str(file)})
-            plain[name]["file"] = str(file)
-            plain[f"{name} digest"] = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    return plain
+            tables[name]["file"] = str(file)
+            tables[f"{name} digest"] = {"sha256": file_digest(file)}
+    return tables
 
 
 def _half_as_fine(mesh: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +267,9 @@ def _half_as_fine(mesh: Mapping[str, Any]) -> dict[str, Any]:
     return coarse
 
 
-def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]]) -> Iterator[Parameters]:
+def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Parameters]:
+    """The tables of each combination of values; a mesh that is swept takes a coarse mesh that is half as fine with it."""
+    follows = "file" not in tables.get("mesh", {}) and "coarse_mesh" in tables and tables["coarse_mesh"] == _half_as_fine(tables["mesh"])
     for values in product(*sweep.values()):
         changed = copy.deepcopy(dict(tables))
         for name, value in zip(sweep, values, strict=True):
@@ -275,9 +284,9 @@ def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]]) -> It
                         f"sweep: {name!r} goes through {'.'.join(path[:depth])}, which is {inputs.shown(table)}, wanted a table"
                     )
             table[last] = value
-            if path[0] == "mesh" and "coarse_mesh" in changed:
+            if path[0] == "mesh" and follows:
                 changed["coarse_mesh"] = _half_as_fine(changed["mesh"])
-        yield Parameters(dict(zip(sweep, values, strict=True)), changed)
+        yield Parameters(dict(zip(sweep, values, strict=True)), _with_files(changed, folder))
 
 
 def _check(study: Study) -> None:
