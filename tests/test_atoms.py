@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 
 import meanfield_pde as mf
-from meanfield_pde import atoms, exact
+from meanfield_pde import atoms, density, exact
 from meanfield_pde.atoms import FORM, MERGE, REACH, Neighbourhoods, settle
 from meanfield_pde.sphere import distance, normalise
 from meanfield_pde.transport.stencil import stencil
@@ -152,7 +152,7 @@ def test_the_eigenvector_of_the_value_matrix_repels_the_centre():
     assert 2 * np.log(tangents[1] / tangents[0]) < 3.5  # the control: held back by the mesh
 
 
-def test_mass_is_exact_and_the_centroid_moves_by_h_squared():
+def test_mass_is_exact_and_the_centroid_moves_by_h_squared(monkeypatch):
     changes = []
     for n in (64, 128, 256):
         mesh = mf.circle(n)
@@ -168,6 +168,62 @@ def test_mass_is_exact_and_the_centroid_moves_by_h_squared():
         assert events[0].radius < FORM * mesh.spacing
     orders = -np.diff(np.log2(changes))
     assert (orders > 1.8).all() and changes[0] < mf.circle(64).spacing ** 2
+    taken = atoms._taken
+
+    def leaking(*given):
+        place, mass, radius = taken(*given)
+        return place, mass * (1 - 1e-14), radius
+
+    monkeypatch.setattr(atoms, "_taken", leaking)
+    left, found, _ = settle(near, 0.0, cells, mf.Measure.trusted(np.empty((0, 2)), np.empty(0)), CONTRACTING)
+    assert left.sum() + found.total != pytest.approx(1.0, abs=1e-15)  # the control: 1e-14 of what an atom takes is lost
+
+
+TWO_BUMPS = mf.project(CIRCLE, mf.Mixture([mf.VonMisesFisher(x, 100.0) for x in at(-0.3, 0.9)], [0.5, 0.5]), normalise=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "beta"), [("formed", TWO_BUMPS, 9.0), ("absorbed", TWO_BUMPS, 9.0), ("merged", only_atoms(CIRCLE, at(0.3, 0.8)), 4.0)]
+)
+def test_mass_that_atoms_lose_ends_the_run(kind, start, beta, monkeypatch):
+    """The control of what is said here about mass: with each event of a kind, atoms lose 1e-9 of theirs."""
+
+    def leaking(*given):
+        cells, found, events = settle(*given)
+        lost = 1e-9 if kind in {event.kind for event in events} else 0.0
+        return cells, mf.Measure.trusted(found.points, found.masses * (1 - lost)), events
+
+    monkeypatch.setattr(density, "settle", leaking)
+    with pytest.raises(mf.SolveError, match=r"^the mass is 0\.99999999\d* at t = .*, wanted 1 within 1e-10$") as caught:
+        mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(beta)), start, 40.0)
+    assert kind not in caught.value.solution.events.kind  # the step with the first of them is not taken
+
+
+class NanAtAtoms:
+    """The rotation; after t = .1 no number at the second atom: two points are asked for at once where the atoms are, and nowhere else."""
+
+    calls = 0
+
+    def velocity(self, points, measure, t=0.0):
+        self.calls += 1
+        assert self.calls < 1000, "the run goes on"
+        result = np.stack([-points[:, 1], points[:, 0]], axis=1)
+        if t > 0.1 and len(points) == 2:
+            result[1] = np.nan
+        return result
+
+
+@pytest.mark.parametrize("cells", [0.6, 0.0])
+def test_an_atom_whose_velocity_turns_nan_ends_the_run(cells):
+    """With mass in cells, which never see it, and with none."""
+    start = mf.State(np.full(128, cells / (2 * np.pi)), mf.Measure(at(0.0, 2.0), [(1 - cells) / 2] * 2))
+    seen = {}
+    look = [lambda t, measure: seen.__setitem__(t, measure.points.copy())]
+    with pytest.raises(mf.SolveError, match=r"^the velocity of atom 1 is \[nan nan\] at t = 0\.1\d*, wanted a finite number$") as caught:
+        mf.solve(mf.MeanFieldPDE(CIRCLE, NanAtAtoms()), start, 1.0, callbacks=look)
+    solution = caught.value.solution
+    assert (solution.measure(-1).points == seen[solution.times[-1]]).all()
+    assert solution.status.startswith("failed: the velocity of atom 1")
 
 
 def test_what_is_left_at_the_end_joins_the_nearest_atom():
@@ -254,7 +310,7 @@ def test_a_run_tells_its_atoms(limit):
     assert np.abs(np.linalg.norm(limit.events.place, axis=1) - 1).max() < 1e-14
     assert "atoms: " in limit.summary() and "formed" in limit.summary()
     assert limit.record["atoms"] is True and "dop853" in limit.record["stepper"]
-    assert (np.diff(limit.history.energy) >= -1e-9).all()
+    assert (np.diff(limit.history.energy) > 0).all()  # measured: the smallest rise is 1e-9 of 170
     with pytest.raises(ValueError, match=r"k is 61, wanted an integer in \[-61, 60\]"):
         limit.atoms(61)
     tokens = mf.solve(mf.ParticleSystem(mf.Attention(9.0)), at(0.0, 1.0), 1.0)

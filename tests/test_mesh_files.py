@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import zlib
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 import pyvista
 from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridReader
 
+from meanfield_pde.mesh import vtk_xml
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
 from meanfield_pde.mesh.files import grid, read_mesh, write_mesh, write_vtu
 from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.voronoi import circumcenters, voronoi
+from meanfield_pde.records import equal
 from meanfield_pde.sphere import distance, normalise, surface_area
 
 MESHES = Path(__file__).parents[1] / "meshes"
@@ -372,6 +375,31 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path):
     for length in np.linspace(0, len(whole) - 2, 60).astype(int):
         (tmp_path / "cut.vtu").write_bytes(whole[:length])
         refused(tmp_path / "cut.vtu", "truncated or no VTK XML file")
+
+
+def flipped_bits(path, mesh, count):
+    """How many of the files of a mesh with one bit turned in the arrays are refused, and how many give an equal or a different mesh."""
+    write_mesh(path, mesh)
+    whole, found = path.read_bytes(), dict.fromkeys(("refused", "equal", "different"), 0)
+    first, end = whole.index(b"_", whole.index(b"<AppendedData")) + 1, whole.rindex(b"</AppendedData")
+    for at in RNG(0).integers(8 * first, 8 * end, count).tolist():
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        try:
+            read = read_mesh(path)
+        except ValueError:
+            found["refused"] += 1
+        else:
+            found["equal" if equal(read, mesh) else "different"] += 1
+    return found
+
+
+def test_a_flipped_bit_in_the_arrays_is_refused_or_harmless(tmp_path, monkeypatch):
+    found = flipped_bits(tmp_path / "mesh.vtu", icosahedral(1), 1500)
+    assert found["different"] == 0 and found["refused"] > 1400
+    monkeypatch.setitem(vtk_xml.DECOMPRESSORS, "vtkZLibDataCompressor", lambda packed, size: zlib.decompressobj(-15).decompress(packed[2:]))
+    assert flipped_bits(tmp_path / "mesh.vtu", icosahedral(1), 1500)["different"] > 200  # the control: the checksum is not looked at
 
 
 def piece(points, cells, area=""):

@@ -170,29 +170,38 @@ def test_a_density_whose_velocity_turns_nan_stops_within_a_step(stepper, value):
     first_bad = int(mesh.face_cells[mesh.face_midpoints[:, 0] < -0.9].min())
     system = mf.MeanFieldPDE(mesh, broken_after(0.1, value))
     message = rf"the rate of cell {first_bad} is -?(nan|inf) at t = 0\.1"
+    seen = {}
+    look = [lambda t, measure: seen.__setitem__(t, measure.masses.copy())]
     with np.errstate(invalid="ignore"), pytest.raises(mf.SolveError, match=message) as caught:
-        mf.solve(system, cap(mesh), 1.0, save_every=0.03, stepper=stepper)
+        mf.solve(system, cap(mesh), 1.0, save_every=0.035, stepper=stepper, cfl=0.1, callbacks=look)
     solution = caught.value.solution
+    assert (solution.masses[-1] == seen[solution.times[-1]]).all()
+    assert solution.times[-1] > 2.1 * 0.035 and (solution.masses[-1] != solution.masses[2]).any()  # the control: the last output's state
     longest = solution.history.dt.max()
     assert 0.1 - 2 * longest < solution.times[-1] <= 0.1
     assert solution.history.t[-1] == solution.times[-1]
     assert np.isfinite(solution.masses).all()
     assert np.abs(solution.masses.sum(axis=1) - 1).max() < 1e-14
     assert solution.status.startswith("failed: the rate of cell")
-    good = mf.solve(mf.MeanFieldPDE(mesh, broken_after(9.0, value)), cap(mesh), 1.0, save_every=0.03, stepper=stepper)
+    right = mf.MeanFieldPDE(mesh, broken_after(9.0, value))
+    good = mf.solve(right, cap(mesh), 1.0, save_every=0.035, stepper=stepper, cfl=0.1)
     assert (good.masses[: len(solution.times) - 1] == solution.masses[:-1]).all()  # up to there, the same run
 
 
 @pytest.mark.parametrize("stepper", ["ssprk3", "dop853"])
 def test_tokens_whose_velocity_turns_nan_stop_within_a_step(stepper):
-    start = at_angles(np.array([0.0, 1.0, 3.0, 3.1]))
-    system = mf.ParticleSystem(broken_after(0.1, np.nan))
+    """At t = 2, when the steps of dop853 no longer grow tenfold from one to the next."""
+    angles = np.array([0.0, 1.0, 3.0, 3.1])
+    system, seen = mf.ParticleSystem(broken_after(2.0, np.nan)), {}
+    look = [lambda t, measure: seen.__setitem__(t, measure.points.copy())]
     method = mf.SSP(mf.SSPRK3, dt_max=0.03) if stepper == "ssprk3" else stepper
-    with pytest.raises(mf.SolveError, match=r"the velocity of token 2 is \[nan nan\] at t = 0\.1\d*, wanted a finite number") as caught:
-        mf.solve(system, start, 1.0, save_every=0.03, stepper=method)
+    with pytest.raises(mf.SolveError, match=r"the velocity of token 1 is \[nan nan\] at t = 2\.0\d*, wanted a finite number") as caught:
+        mf.solve(system, at_angles(angles), 5.0, save_every=0.35, stepper=method, callbacks=look)
     solution = caught.value.solution
-    assert 0.0 <= solution.times[-1] <= 0.1
-    assert np.abs(solution.tokens[-1] - at_angles(np.array([0.0, 1.0, 3.0, 3.1]) + solution.times[-1])).max() < 1e-5
+    assert 2.0 - 2 * solution.history.dt.max() < solution.times[-1] <= 2.0
+    assert (solution.tokens[-1] == seen[solution.times[-1]]).all()
+    assert solution.times[-1] > 5.1 * 0.35 and (solution.tokens[-1] != solution.tokens[5]).any()  # the control: the last output's state
+    assert np.abs(solution.tokens[-1] - at_angles(angles + solution.times[-1])).max() < 1e-7
 
 
 @pytest.mark.parametrize("make", [lambda: (mf.circle(8), None), lambda: (None, np.eye(2))])
