@@ -23,7 +23,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.mesh.files import remove_parts
-from meanfield_pde.results import SUFFIX, load, read_memory, save
+from meanfield_pde.results import SUFFIX, load, read_memory, refuse_foreign, save
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping import SSP, TABLEAUS, Adaptive, Phased, Stepper
@@ -93,7 +93,7 @@ class Keeper:
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
         kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": _digests(solution)}
         if not self._begun:
-            self._clear()
+            self._clear(solution)
         save(self._rule.path, solution, kept, self._rule.previous if self._begun else None)
         self._begun = True
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
@@ -108,11 +108,12 @@ class Keeper:
     def fail(self, solution: Solution) -> None:
         """What a failed run reached; its last checkpoint stays beside it."""
         if not self._begun:
-            self._clear()
+            self._clear(solution)
         save(self._rule.path, solution, previous=self._rule.previous if self._begun else None)
 
-    def _clear(self) -> None:
+    def _clear(self, solution: Solution) -> None:
         """Makes the folder, and forgets what an earlier run left beside its newest file."""
+        refuse_foreign(solution)
         self._rule.path.parent.mkdir(parents=True, exist_ok=True)
         self._rule.previous.unlink(missing_ok=True)
         self._remove_parts()

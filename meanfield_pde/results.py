@@ -57,14 +57,20 @@ def save(
     inputs.instance("solution", solution, Solution)
     target, attention = inputs.file_path("path", path, (SUFFIX,)), solution.attention
     kept = None if previous is None else inputs.file_path("previous", previous, (SUFFIX,))
-    for what, value, known in (("system", solution.system, (MeanFieldPDE, ParticleSystem)), ("velocity model", attention, (Attention,))):
-        if type(value) not in known:
-            wanted = " or ".join(kind.__name__ for kind in known)
-            raise ValueError(f"solution has the {what} {type(value).__name__}, wanted {wanted} itself: a file can give back no other")
+    refuse_foreign(solution)
     with durable(target, kept) as temporary, vtkhdf.create(temporary) as file:
         _write(file, solution, attention)
         if memory is not None:
             _write_memory(file, memory)
+
+
+def refuse_foreign(solution: Solution) -> None:
+    """ValueError if the system or the velocity model is of a type of one's own."""
+    known = {"system": (solution.system, (MeanFieldPDE, ParticleSystem)), "velocity model": (solution.attention, (Attention,))}
+    for what, (value, kinds) in known.items():
+        if type(value) not in kinds:
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"solution has the {what} {type(value).__name__}, wanted {wanted} itself: a file can give back no other")
 
 
 def load(path: str | os.PathLike[str]) -> Solution:

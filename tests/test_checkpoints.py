@@ -331,7 +331,7 @@ def test_types_of_ones_own_are_refused_before_the_first_step(system, stepper, to
         raise AssertionError("not reached")
 
     with pytest.raises(ValueError, match=told):
-        mf.solve(system, np.eye(3), 1.0, stepper=stepper, callbacks=[step], checkpoint=mf.Checkpoint(tmp_path / "own.vtkhdf"))
+        mf.solve(system, np.eye(3), 1.0, stepper=stepper, callbacks=[step], checkpoint=mf.Checkpoint(tmp_path / "new/own.vtkhdf"))
     assert not list(tmp_path.iterdir())
 
 
