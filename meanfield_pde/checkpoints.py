@@ -92,10 +92,7 @@ class Keeper:
         begun = time.monotonic()
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
         kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": _digests(solution)}
-        if not self._begun:
-            self._clear(solution)
-        save(self._rule.path, solution, kept, self._rule.previous if self._begun else None)
-        self._begun = True
+        self._put(solution, kept)
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
         self._clock = time.monotonic()
         self._took = self._clock - begun
@@ -107,9 +104,14 @@ class Keeper:
 
     def fail(self, solution: Solution) -> None:
         """What a failed run reached; its last checkpoint stays beside it."""
+        self._put(solution)
+
+    def _put(self, solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
+        """In place of the newest file, which becomes the previous one if it is this run's."""
         if not self._begun:
             self._clear(solution)
-        save(self._rule.path, solution, previous=self._rule.previous if self._begun else None)
+        save(self._rule.path, solution, memory, self._rule.previous if self._begun else None)
+        self._begun = True
 
     def _clear(self, solution: Solution) -> None:
         """Makes the folder, and forgets what an earlier run left beside its newest file."""
@@ -179,11 +181,11 @@ def _read(source: Path, rule: Checkpoint) -> Kept:
     solution, kept = load(source), read_memory(source)
     if solution.status != RUNNING or kept is None:
         raise _OverError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
+    positions = None if solution.positions is None else np.asarray(solution.positions)
+    solution = replace(solution, masses=np.asarray(solution.masses), positions=positions)  # damage to an earlier output is met here
     differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
     if differing:
         raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
-    positions = None if solution.positions is None else np.asarray(solution.positions)
-    solution = replace(solution, masses=np.asarray(solution.masses), positions=positions)  # damage to an earlier output is met here
     return Kept(
         solution,
         _stepper(kept["stepper"]),

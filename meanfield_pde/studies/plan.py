@@ -88,6 +88,7 @@ class Kind(Protocol):
 
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Convergence, Phase, FirstClusters, InnerProducts)}
 TABLES = ("mesh", "coarse_mesh", "attention", "start", "solver")
+FILES = ("mesh.file", "coarse_mesh.file")
 KEYS = ("kind", "seed", "times", *TABLES, "particles", "sweep", "made_with")
 LARGEST_BLOCK, BLOCK_TOKENS = 64, 16_384
 """Runs of a job: at most so many, and so many tokens together, whatever the number of workers."""
@@ -193,9 +194,9 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path()) -> Study:
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
     plain = _plain_tables(tables, folder)
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
-    for name in sweep.keys() & {"mesh.file", "coarse_mesh.file"}:
+    for name in sweep.keys() & FILES:
         sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
-    study = Study(kind, seed, times, tuple(_sets(plain, sweep, folder)), particles, plain, sweep)
+    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep)
     _check(study)
     return study
 
@@ -242,18 +243,18 @@ def _plain_tables(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
     elif "coarse_mesh" in plain:
         raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
-    return _with_files(plain, folder)
+    _with_files(plain, folder)
+    return plain
 
 
-def _with_files(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The tables with absolute names of mesh files, and what is in them."""
+def _with_files(tables: dict[str, Any], folder: Path = Path()) -> None:
+    """Makes names of mesh files absolute, and adds what is in them."""
     for name in ("mesh", "coarse_mesh"):
         if "file" in tables.get(name, {}):
             file = (folder / str(tables[name]["file"])).resolve()
             make_mesh({"file": str(file)})
             tables[name]["file"] = str(file)
             tables[f"{name} digest"] = {"sha256": file_digest(file)}
-    return tables
 
 
 def _half_as_fine(mesh: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,7 +268,7 @@ def _half_as_fine(mesh: Mapping[str, Any]) -> dict[str, Any]:
     return coarse
 
 
-def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Parameters]:
+def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]]) -> Iterator[Parameters]:
     """The tables of each combination of values; a mesh that is swept takes a coarse mesh that is half as fine with it."""
     follows = "file" not in tables.get("mesh", {}) and "coarse_mesh" in tables and tables["coarse_mesh"] == _half_as_fine(tables["mesh"])
     for values in product(*sweep.values()):
@@ -286,7 +287,9 @@ def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]], folde
             table[last] = value
             if path[0] == "mesh" and follows:
                 changed["coarse_mesh"] = _half_as_fine(changed["mesh"])
-        yield Parameters(dict(zip(sweep, values, strict=True)), _with_files(changed, folder))
+        if sweep.keys() & FILES:
+            _with_files(changed)
+        yield Parameters(dict(zip(sweep, values, strict=True)), changed)
 
 
 def _check(study: Study) -> None:
