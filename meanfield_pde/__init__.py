@@ -1,37 +1,40 @@
 """The mean-field limit of self-attention: the density of tokens on the sphere, its particle reference, and what compares them."""
 
 from meanfield_pde import exact
-from meanfield_pde.attention.model import Attention
-from meanfield_pde.checkpoints import Checkpoint
-from meanfield_pde.comparison import Comparison, compare
-from meanfield_pde.density import MeanFieldPDE, State
-from meanfield_pde.diagnostics import close_pairs, clusters, energy, entropy, inner_products, log_energy, order_parameter
-from meanfield_pde.distances import aggregate, mmd, wasserstein
-from meanfield_pde.ensembles import Ensemble, solve_ensemble
-from meanfield_pde.export.films import film
-from meanfield_pde.export.pictures import overview, staircase
-from meanfield_pde.export.vtk import write_vtk
-from meanfield_pde.initial import Mixture, Moebius, PerturbedUniform, Smoothed, Uniform, VonMisesFisher, sample
-from meanfield_pde.lat_long import density_at, lat_long
+from meanfield_pde.diagnostics.comparison import Comparison, compare
+from meanfield_pde.diagnostics.distances import aggregate, mmd, wasserstein
+from meanfield_pde.diagnostics.lat_long import density_at, lat_long
+from meanfield_pde.diagnostics.measures import close_pairs, clusters, energy, entropy, inner_products, log_energy, order_parameter
+from meanfield_pde.diagnostics.stages import Stage, metastable, stages
+from meanfield_pde.files.checkpoints import Checkpoint
+from meanfield_pde.files.meshes import read_mesh, write_mesh
+from meanfield_pde.files.results import load, save
+from meanfield_pde.files.series import write_vtk
+from meanfield_pde.files.tokens import read_tokens
+from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.perturbed import PerturbedUniform
+from meanfield_pde.laws.projection import bin_tokens, project
+from meanfield_pde.laws.smoothed import Smoothed
+from meanfield_pde.laws.stratified import stratified
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.files import read_mesh, write_mesh
 from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
-from meanfield_pde.particles import ParticleSystem
-from meanfield_pde.projection import bin_tokens, project
-from meanfield_pde.results import load, save
+from meanfield_pde.models.attention import Attention
+from meanfield_pde.pictures.films import film
+from meanfield_pde.pictures.pictures import overview, staircase
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import PinnedWarning, resume, solve
-from meanfield_pde.stages import Stage, metastable, stages
-from meanfield_pde.stepping import EULER, SSP, SSPRK2, SSPRK3, Adaptive
-from meanfield_pde.stratified import stratified
+from meanfield_pde.stepping.adaptive import Adaptive
+from meanfield_pde.stepping.ensembles import Ensemble, solve_ensemble
+from meanfield_pde.stepping.ssp import EULER, SSP, SSPRK2, SSPRK3
 from meanfield_pde.studies.plan import Study, read_study
 from meanfield_pde.studies.study import StudyResult, study
-from meanfield_pde.system import SolveError
-from meanfield_pde.token_files import read_tokens
+from meanfield_pde.systems.density import MeanFieldPDE, State
+from meanfield_pde.systems.particles import ParticleSystem
+from meanfield_pde.systems.system import SolveError
 
 __all__ = [
     "EULER",

@@ -14,28 +14,28 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
-from meanfield_pde.case import Case, Run, make_case, read_case
-from meanfield_pde.checkpoints import RUNNING, Checkpoint, newest
-from meanfield_pde.comparison import compare as compare_runs
-from meanfield_pde.export.films import film as make_film
-from meanfield_pde.export.pictures import overview, staircase
-from meanfield_pde.export.vtk import write_vtk
+from meanfield_pde.cases.case import Case, Run, make_case, read_case
+from meanfield_pde.cases.stopping import Stop, StoppedError, stopping
+from meanfield_pde.diagnostics.comparison import compare as compare_runs
+from meanfield_pde.diagnostics.stages import stages as find_stages
+from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, newest
+from meanfield_pde.files.meshes import read_mesh, write_mesh
+from meanfield_pde.files.results import load, save
+from meanfield_pde.files.series import write_vtk
+from meanfield_pde.files.tokens import read_tokens
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.files import read_mesh, write_mesh
 from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
-from meanfield_pde.results import load, save
+from meanfield_pde.pictures.films import film as make_film
+from meanfield_pde.pictures.pictures import overview, staircase
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import PinnedWarning, solve
 from meanfield_pde.solve import resume as resume_run
-from meanfield_pde.stages import stages as find_stages
-from meanfield_pde.stopping import Stop, StoppedError, stopping
 from meanfield_pde.studies.study import study as run_study
-from meanfield_pde.system import SolveError
-from meanfield_pde.token_files import read_tokens
+from meanfield_pde.systems.system import SolveError
 
 DONE, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 RESULTS = {"density": "limit.vtkhdf", "tokens": "tokens.vtkhdf"}

@@ -13,7 +13,7 @@ from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import equal
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.system import System
+from meanfield_pde.systems.system import System
 
 HISTORY_FIELDS = ("t", "dt", "mass", "energy", "log_energy", "minimum", "atoms", "clusters", "diffuse")
 HISTORY_TYPE = np.dtype([(name, np.float64) for name in HISTORY_FIELDS])

@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
-from meanfield_pde.atoms import Event
-from meanfield_pde.checkpoints import RUNNING, Checkpoint, Keeper, Kept, read_checkpoint
-from meanfield_pde.density import Masses
+from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, Keeper, Kept, read_checkpoint
 from meanfield_pde.measure import Measure
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.stepping import Integration, Stepper, resolve_stepper
-from meanfield_pde.system import SolveError, System
+from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.stepper import Integration, Stepper
+from meanfield_pde.systems.atoms import Event
+from meanfield_pde.systems.density import Masses
+from meanfield_pde.systems.system import SolveError, System
 from meanfield_pde.threads import thread_count
 
 Callback = Callable[[float, Measure], object]

@@ -8,9 +8,10 @@ import pytest
 from scipy.integrate import quad
 
 import meanfield_pde as mf
-from meanfield_pde import atoms, density, exact
-from meanfield_pde.atoms import FORM, MERGE, REACH, Neighbourhoods, settle
+from meanfield_pde import exact
 from meanfield_pde.sphere import distance, normalise
+from meanfield_pde.systems import atoms, density
+from meanfield_pde.systems.atoms import FORM, MERGE, REACH, Neighbourhoods, settle
 from meanfield_pde.transport.stencil import stencil
 
 CONTRACTING, EXPANDING = (atoms.Flow(lambda rows, rate=rate: rate, np.zeros_like) for rate in (1.0, 0.0))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from meanfield_pde import exact
-from meanfield_pde.attention.model import Attention
-from meanfield_pde.initial import Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.law import Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.projection import project
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.icosahedral import icosahedral
-from meanfield_pde.projection import project
+from meanfield_pde.models.attention import Attention
 from meanfield_pde.sphere import dot, exp_map, normalise, tangent
 
 KINDS = [True, False]
@@ -412,8 +412,8 @@ def test_memory_does_not_grow_with_sources_times_queries():
 SCRIPT = """
 import sys
 import numpy as np
-from meanfield_pde.attention.model import Attention
-from meanfield_pde.initial import Uniform, VonMisesFisher, sample
+from meanfield_pde.models.attention import Attention
+from meanfield_pde.laws.law import Uniform, VonMisesFisher, sample
 from meanfield_pde.measure import Measure
 from meanfield_pde.threads import thread_count
 import threading, hashlib

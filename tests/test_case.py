@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.case import make_case, read_case
+from meanfield_pde.cases.case import make_case, read_case
 
 GOOD = {
     "t_end": 1.0,

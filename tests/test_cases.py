@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import density
-from meanfield_pde.atoms import settle
-from meanfield_pde.case import make_case
+from meanfield_pde.cases.case import make_case
+from meanfield_pde.cases.stopping import stopping
 from meanfield_pde.cli import main
 from meanfield_pde.sphere import normalise, tangent
-from meanfield_pde.stopping import stopping
+from meanfield_pde.systems import density
+from meanfield_pde.systems.atoms import settle
 
 
 def random_points(n, seed=0):
@@ -185,7 +185,7 @@ def test_a_command_whose_run_cannot_go_on(velocity, cfl, message, tmp_path, caps
 REPLAY = """
 import hashlib, sys
 import meanfield_pde as mf
-from meanfield_pde.case import make_case
+from meanfield_pde.cases.case import make_case
 solution = mf.load(sys.argv[1])
 case = make_case(solution.record["case"])
 part = case.tokens
@@ -256,7 +256,7 @@ def test_a_second_interrupt_ends_the_process(tmp_path):
     """A step of the large mesh takes long: the second Ctrl-C does not wait for it."""
     script = (
         "import os, signal, time\n"
-        "from meanfield_pde.stopping import stopping\n"
+        "from meanfield_pde.cases.stopping import stopping\n"
         "with stopping(None) as stop:\n"
         "    print('ready', flush=True)\n"
         "    while stop.code is None: time.sleep(.01)\n"

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import checkpoints
-from meanfield_pde.checkpoints import read_checkpoint
 from meanfield_pde.cli import main
-from meanfield_pde.results import read_memory
+from meanfield_pde.files import checkpoints
+from meanfield_pde.files.checkpoints import read_checkpoint
+from meanfield_pde.files.results import read_memory
 
 HERE = Path(__file__).parent
 HUMPS = mf.Mixture([mf.VonMisesFisher((np.cos(a), np.sin(a)), 30.0) for a in (0.0, 1.35, 3.6)], [0.3, 0.3, 0.4])
@@ -482,7 +482,7 @@ ENDLESS = """
 import signal, sys, time
 from test_checkpoints import spherical
 import meanfield_pde as mf
-from meanfield_pde.stopping import stopping
+from meanfield_pde.cases.stopping import stopping
 
 def endless(t, measure):
     print("step", flush=True)

@@ -12,7 +12,7 @@ import pytest
 from test_checkpoints import digest, spherical, stopped
 
 import meanfield_pde as mf
-from meanfield_pde.checkpoints import read_checkpoint
+from meanfield_pde.files.checkpoints import read_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ KILLING = """
 import os, random, signal, sys, time
 from pathlib import Path
 import meanfield_pde as mf
-from meanfield_pde.checkpoints import read_checkpoint
+from meanfield_pde.files.checkpoints import read_checkpoint
 from test_checkpoints import RUNS, digest
 
 folder, rounds = Path(sys.argv[1]), int(sys.argv[2])

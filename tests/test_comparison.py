@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import comparison
+from meanfield_pde.diagnostics import comparison
 
 LAW = mf.VonMisesFisher((1.0, 2.0, 2.0), 3.0)
 ATTENTION = mf.Attention(2.0)

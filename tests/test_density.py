@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import density
 from meanfield_pde.sphere import dot, normalise, tangent
+from meanfield_pde.systems import density
 from meanfield_pde.transport import flux
 
 

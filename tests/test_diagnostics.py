@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from meanfield_pde import diagnostics
-from meanfield_pde.attention.model import Attention
-from meanfield_pde.diagnostics import close_pairs, clusters, energy, entropy, inner_products, log_energy, order_parameter
-from meanfield_pde.initial import Uniform, sample
+from meanfield_pde.diagnostics import measures as diagnostics
+from meanfield_pde.diagnostics.measures import close_pairs, clusters, energy, entropy, inner_products, log_energy, order_parameter
+from meanfield_pde.integrals.scaled import Scaled
+from meanfield_pde.laws.law import Uniform, sample
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.icosahedral import icosahedral
-from meanfield_pde.scaled import Scaled
+from meanfield_pde.models.attention import Attention
 from meanfield_pde.sphere import FloatArray, distance, normalise, surface_area
 
 

@@ -10,9 +10,9 @@ from scipy.optimize import linear_sum_assignment, linprog
 from scipy.spatial.transform import Rotation
 from scipy.special import ive
 
-from meanfield_pde import distances
-from meanfield_pde.attention.harmonics import HARMONICS
-from meanfield_pde.distances import aggregate, mmd, wasserstein
+from meanfield_pde.diagnostics import distances
+from meanfield_pde.diagnostics.distances import aggregate, mmd, wasserstein
+from meanfield_pde.integrals.harmonics import HARMONICS
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import distance, normalise
 
@@ -210,7 +210,7 @@ def test_d2_the_estimate_of_memory_is_what_a_plan_takes():
     """The growth of the peak between two sizes, run apart from other tests; an estimate above the need would refuse too much."""
     script = (
         "import numpy as np\n"
-        "from meanfield_pde.distances import wasserstein\n"
+        "from meanfield_pde.diagnostics.distances import wasserstein\n"
         "from meanfield_pde.measure import Measure\n"
         "from meanfield_pde.sphere import normalise\n"
         "rng = np.random.default_rng(0)\n"

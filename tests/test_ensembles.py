@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.ensembles import _exponential, solve_ensemble
 from meanfield_pde.sphere import distance, normalise
+from meanfield_pde.stepping.ensembles import _exponential, solve_ensemble
 
 TIMES = np.array([0.0, 0.3, 1.0, 2.0])
 

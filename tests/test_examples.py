@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.case import read_case
+from meanfield_pde.cases.case import read_case
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

@@ -15,7 +15,7 @@ from vtkmodules.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkIOXML import vtkXMLPolyDataReader, vtkXMLUnstructuredGridReader
 
 import meanfield_pde as mf
-from meanfield_pde.export.vtk import write_vtk
+from meanfield_pde.files.series import write_vtk
 from meanfield_pde.sphere import dot, normalise
 
 TIMES = (0, 0.1, 0.35)

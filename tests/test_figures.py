@@ -13,9 +13,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import meanfield_pde as mf
-from meanfield_pde import density
 from meanfield_pde.mesh.polygons import polygon_mesh
 from meanfield_pde.sphere import distance, dot, normalise
+from meanfield_pde.systems import density
 from meanfield_pde.transport import flux
 
 AXIS = np.array([0.36, 0.48, 0.8])

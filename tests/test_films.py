@@ -16,8 +16,8 @@ from PIL import Image
 from test_pictures import MASSES, atoms_at, overlapping, texts
 
 import meanfield_pde as mf
-from meanfield_pde.export import films, pictures
-from meanfield_pde.export.films import film
+from meanfield_pde.pictures import films, pictures
+from meanfield_pde.pictures.films import film
 
 TIMES = np.arange(7.0)
 ENERGIES = "energy $E$", "log energy, $\\log E$"

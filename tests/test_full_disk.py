@@ -11,7 +11,7 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde.cli import main
-from meanfield_pde.tables import write_csv
+from meanfield_pde.files.tables import write_csv
 
 NOBODY = 65534
 RING = mf.circle(12)

@@ -29,7 +29,8 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.mesh.files import grid, in_space, read_mesh, write_mesh
+from meanfield_pde.files.meshes import read_mesh, write_mesh
+from meanfield_pde.files.vtk import grid, in_space
 from meanfield_pde.sphere import distance, normalise, surface_area, triangle_area
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"

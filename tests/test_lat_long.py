@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.lat_long import box_areas, density_at, lat_long
+from meanfield_pde.diagnostics.lat_long import box_areas, density_at, lat_long
 from meanfield_pde.sphere import normalise
 
-module = importlib.import_module("meanfield_pde.lat_long")  # the package has a function of that name
+module = importlib.import_module("meanfield_pde.diagnostics.lat_long")  # the package has a function of that name
 
 AXIS = np.array([0.36, 0.48, 0.8])
 

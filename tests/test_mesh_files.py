@@ -13,10 +13,11 @@ import pytest
 import pyvista
 from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridReader
 
-from meanfield_pde.mesh import vtk_xml
+from meanfield_pde.files import vtk_xml
+from meanfield_pde.files.meshes import read_mesh, write_mesh
+from meanfield_pde.files.vtk import grid, write_vtu
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.files import grid, read_mesh, write_mesh, write_vtu
 from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.voronoi import circumcenters, voronoi
 from meanfield_pde.records import equal
@@ -549,7 +550,7 @@ def test_names_and_folders(tmp_path):
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     limited = (
         "import resource, sys, signal; from meanfield_pde.mesh.icosahedral import icosahedral\n"
-        "from meanfield_pde.mesh.files import write_mesh\n"
+        "from meanfield_pde.files.meshes import write_mesh\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
         "try: write_mesh(sys.argv[1], icosahedral(4))\n"
         "except OSError as error: print(error)\n"
@@ -563,7 +564,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
 
 
 def test_importing_is_light():
-    program = "import sys, meanfield_pde.mesh.files; print([m for m in sys.modules if m.startswith(('vtk', 'pyvista', 'matplotlib'))])"
+    program = "import sys, meanfield_pde.files.meshes; print([m for m in sys.modules if m.startswith(('vtk', 'pyvista', 'matplotlib'))])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

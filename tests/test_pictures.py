@@ -13,7 +13,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 import meanfield_pde as mf
-from meanfield_pde.export.pictures import map_cells, map_frame, mollweide, overview, overview_figure, staircase, staircase_figure
+from meanfield_pde.pictures.pictures import map_cells, map_frame, mollweide, overview, overview_figure, staircase, staircase_figure
 from meanfield_pde.sphere import normalise
 
 TIMES = np.arange(7) * 0.5

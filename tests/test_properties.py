@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scipy.stats import special_ortho_group
 
 import meanfield_pde as mf
+from meanfield_pde.laws.law import Law
 from meanfield_pde.mesh.polygons import polygon_mesh
 from meanfield_pde.sphere import normalise
 
@@ -57,7 +58,7 @@ MESHES = ("circle", "voronoi of the circle", "voronoi", "cubed_sphere", "voronoi
 class Turned:
     """The law of tokens that were rotated."""
 
-    law: mf.initial.Law
+    law: Law
     matrix: np.ndarray
 
     @property

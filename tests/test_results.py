@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import results, vtkhdf
+from meanfield_pde.files import results, vtkhdf
 from meanfield_pde.records import Rows, equal
 
 LAW = mf.VonMisesFisher((1.0, 2.0, 2.0), 3.0)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import density, records
-from meanfield_pde.attention import integrals
-from meanfield_pde.attention import spectral as spectral_module
-from meanfield_pde.attention.harmonics import HARMONICS
-from meanfield_pde.attention.integrals import Auto, Direct, Spectral
-from meanfield_pde.attention.queries import queries
+from meanfield_pde import records
+from meanfield_pde.integrals import methods as integrals
+from meanfield_pde.integrals import spectral as spectral_module
+from meanfield_pde.integrals.harmonics import HARMONICS
+from meanfield_pde.integrals.methods import Auto, Direct, Spectral
+from meanfield_pde.integrals.queries import queries
+from meanfield_pde.systems import density
 from meanfield_pde.transport import flux
 
 MESH = mf.icosahedral(3)

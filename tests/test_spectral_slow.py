@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.attention.integrals import Spectral
+from meanfield_pde.integrals.methods import Spectral
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,12 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import meanfield_pde as mf
-from meanfield_pde import stepping
 from meanfield_pde.sphere import distance
-from meanfield_pde.stepping import SMALLEST_STEP, TABLEAUS, Phased, resolve_stepper
+from meanfield_pde.stepping import ssp
+from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.phased import Phased
+from meanfield_pde.stepping.ssp import TABLEAUS
+from meanfield_pde.stepping.stepper import SMALLEST_STEP
 
 ORDERS = {"euler": 1, "ssprk2": 2, "ssprk3": 3}
 
@@ -231,7 +234,7 @@ def test_a_step_that_is_rejected_for_ever_ends_the_run_within_100_tries(factor, 
     assert calls <= 102 + 2 * len(solution.history)
     assert solution.times[-1] <= 0.3
     assert solution.masses[-1].sum() == pytest.approx(1.0, abs=1e-14)
-    monkeypatch.setattr(stepping, "MOST_REJECTIONS", 10**6)
+    monkeypatch.setattr(ssp, "MOST_REJECTIONS", 10**6)
     unlimited, _ = rejected_for_ever(factor)
     assert (unlimited > 102 + 2 * len(solution.history)) == (factor == 1.01)  # the control: down to the shortest step it takes 260
 

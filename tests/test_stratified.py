@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from scipy.special import ive
 
-from meanfield_pde import distances
-from meanfield_pde.initial import Mixture, Moebius, PerturbedUniform, Uniform, VonMisesFisher, sample
+from meanfield_pde.diagnostics import distances
+from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.perturbed import PerturbedUniform
+from meanfield_pde.laws.projection import project
+from meanfield_pde.laws.stratified import stratified
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.icosahedral import icosahedral
-from meanfield_pde.projection import project
 from meanfield_pde.sphere import distance
-from meanfield_pde.stratified import stratified
 
 TWO_CAPS = Mixture([VonMisesFisher([1, 0.3, 0.2], 3.0), VonMisesFisher([-1, 0.3, 0.8], 40.0)], [0.6, 0.4])
 ON_CIRCLE = Mixture([VonMisesFisher([1, 0.3], 3.0), VonMisesFisher([-1, 0.8], 40.0)], [0.6, 0.4])

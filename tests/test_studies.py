@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.attention.integrals import Spectral
 from meanfield_pde.cli import main
+from meanfield_pde.integrals.methods import Spectral
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.executors import executor
 from meanfield_pde.studies.first_clusters import FirstClusters

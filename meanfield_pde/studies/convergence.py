@@ -23,24 +23,24 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.atoms import CLUSTER
-from meanfield_pde.attention.model import Attention
 from meanfield_pde.bessel import log_lambda
-from meanfield_pde.case import make_mesh
-from meanfield_pde.comparison import distances
-from meanfield_pde.diagnostics import log_energy, order_parameter
-from meanfield_pde.distances import mmd
-from meanfield_pde.initial import Smoothed
+from meanfield_pde.cases.case import make_mesh
+from meanfield_pde.diagnostics.comparison import distances
+from meanfield_pde.diagnostics.distances import mmd
+from meanfield_pde.diagnostics.measures import log_energy, order_parameter
+from meanfield_pde.diagnostics.stages import settled_clusters
+from meanfield_pde.files.tables import Table, named
+from meanfield_pde.laws.projection import bin_tokens, project
+from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.projection import bin_tokens, project
+from meanfield_pde.models.attention import Attention
 from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.stages import settled_clusters
 from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, density, limit_clusters, token_runs
 from meanfield_pde.studies.rates import Rate, fit_rate
-from meanfield_pde.tables import Table, named
+from meanfield_pde.systems.atoms import CLUSTER
 
 QUANTITIES = ("w1", "w2", "mmd", "energy", "order", "clusters")
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 16, 1 << 12, 1 << 17

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.atoms import CLUSTER
-from meanfield_pde.case import make_law
-from meanfield_pde.initial import Law
+from meanfield_pde.cases.case import make_law
+from meanfield_pde.diagnostics.stages import settled_clusters, stages
+from meanfield_pde.files.tables import Table, named
+from meanfield_pde.laws.law import Law
+from meanfield_pde.laws.projection import project
 from meanfield_pde.measure import Measure
-from meanfield_pde.projection import project
 from meanfield_pde.solution import Solution
-from meanfield_pde.stages import settled_clusters, stages
 from meanfield_pde.studies.jobs import Arrays, Job, density, token_solution
-from meanfield_pde.tables import Table, named
+from meanfield_pde.systems.atoms import CLUSTER
 
 
 @dataclass(frozen=True)

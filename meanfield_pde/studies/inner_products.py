@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import exact, inputs
-from meanfield_pde.diagnostics import inner_products
+from meanfield_pde.diagnostics.measures import inner_products
+from meanfield_pde.files.tables import Table, named
 from meanfield_pde.measure import Measure
-from meanfield_pde.quadrature import cell_simplices, lifted_rule
+from meanfield_pde.mesh.quadrature import cell_simplices, lifted_rule
 from meanfield_pde.records import frozen
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import Arrays, Job, density, token_runs
-from meanfield_pde.tables import Table, named
 
 SPREAD_DEGREE, MOST_SPREAD = 2, 20_000
 """Of the rule whose points stand for a cell, and how many points there may be; finer meshes have their centres alone."""

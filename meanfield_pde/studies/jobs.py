@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.attention.model import Attention
-from meanfield_pde.case import construct, make_law, make_system
-from meanfield_pde.ensembles import solve_ensemble
-from meanfield_pde.initial import Law
+from meanfield_pde.cases.case import construct, make_law, make_system
+from meanfield_pde.diagnostics.stages import SETTLED, settled_clusters
+from meanfield_pde.laws.law import Law
+from meanfield_pde.laws.projection import project
+from meanfield_pde.laws.stratified import stratified
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.particles import ParticleSystem
-from meanfield_pde.projection import project
+from meanfield_pde.models.attention import Attention
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import solve
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.stages import SETTLED, settled_clusters
-from meanfield_pde.stepping import Adaptive
-from meanfield_pde.stratified import stratified
+from meanfield_pde.stepping.adaptive import Adaptive
+from meanfield_pde.stepping.ensembles import solve_ensemble
+from meanfield_pde.systems.particles import ParticleSystem
 
 Arrays = dict[str, np.ndarray]
 

@@ -13,11 +13,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from meanfield_pde import inputs
-from meanfield_pde.diagnostics import close_pairs, clusters
+from meanfield_pde.diagnostics.measures import close_pairs, clusters
+from meanfield_pde.files.tables import Table
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray
 from meanfield_pde.studies.jobs import Arrays, Job, density, limit_clusters, token_runs
-from meanfield_pde.tables import Table
 
 AXIS = "attention.beta"
 MOST_IN_GRAM = 512

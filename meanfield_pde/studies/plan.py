@@ -26,16 +26,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.attention.model import Attention
-from meanfield_pde.case import construct, file_digest, make_law, make_mesh, make_system
-from meanfield_pde.initial import Law
+from meanfield_pde.cases.case import construct, file_digest, make_law, make_mesh, make_system
+from meanfield_pde.files.tables import Table
+from meanfield_pde.laws.law import Law
+from meanfield_pde.models.attention import Attention
 from meanfield_pde.solve import output_times
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.inner_products import InnerProducts
 from meanfield_pde.studies.jobs import Arrays, Job, Particles
 from meanfield_pde.studies.phase import AXIS, Phase
-from meanfield_pde.tables import Table
 
 
 class Kind(Protocol):

@@ -23,16 +23,15 @@ import numpy as np
 from numpy.lib.format import read_array
 
 from meanfield_pde import inputs
-from meanfield_pde.export.studies import draw
-from meanfield_pde.mesh.files import replacing
+from meanfield_pde.files.replacing import durable, replacing
+from meanfield_pde.files.tables import Table, write_csv
 from meanfield_pde.progress import Progress, progress_bar
-from meanfield_pde.results import durable
 from meanfield_pde.solve import versions
 from meanfield_pde.studies.executors import executor
 from meanfield_pde.studies.jobs import Arrays, Job
+from meanfield_pde.studies.pictures import draw
 from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
-from meanfield_pde.system import SolveError
-from meanfield_pde.tables import Table, write_csv
+from meanfield_pde.systems.system import SolveError
 from meanfield_pde.threads import single_threaded
 
 DAMAGED = (EOFError, LookupError, OSError, RuntimeError, ValueError, struct.error, zipfile.BadZipFile, zlib.error)

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 import meanfield_pde as mf
-from meanfield_pde.attention.harmonics import EPSILON, HARMONICS
-from meanfield_pde.attention.integrals import Spectral
-from meanfield_pde.ensembles import solve_ensemble
+from meanfield_pde.integrals.harmonics import EPSILON, HARMONICS
+from meanfield_pde.integrals.methods import Spectral
 from meanfield_pde.sphere import normalise
-from meanfield_pde.stepping import SSPIntegration
+from meanfield_pde.stepping.ensembles import solve_ensemble
+from meanfield_pde.stepping.ssp import SSPIntegration
 from meanfield_pde.threads import over_rows, thread_count
 
 SPREAD = mf.VonMisesFisher((1, 2, 2), 3.0)

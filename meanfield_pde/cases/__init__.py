@@ -1,0 +1,1 @@
+"""Cases: a TOML file becomes objects, and these a run in a folder."""

@@ -1,0 +1,238 @@
+"""A case: one TOML file that says what to run. A key is a constructor argument, an unknown key is an error that names the known ones.
+
+Data in: a TOML file. Data out: `Case`, whose parts are the same objects a script would build; nothing is run and no file is made here.
+"""
+
+import hashlib
+import inspect
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meanfield_pde import inputs
+from meanfield_pde.diagnostics.stages import Stop, metastable
+from meanfield_pde.files.meshes import read_mesh
+from meanfield_pde.files.tokens import read_tokens
+from meanfield_pde.laws.law import Law, Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.perturbed import PerturbedUniform
+from meanfield_pde.laws.projection import bin_tokens, project
+from meanfield_pde.laws.smoothed import Smoothed
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.circle import circle
+from meanfield_pde.mesh.cubed_sphere import cubed_sphere
+from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.models.attention import Attention
+from meanfield_pde.solve import output_times
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stepping.adaptive import Adaptive
+from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.stepper import Stepper
+from meanfield_pde.systems.density import MeanFieldPDE, State
+from meanfield_pde.systems.particles import ParticleSystem
+
+MESHES: dict[str, Callable[..., SphereMesh]] = {"circle": circle, "icosahedral": icosahedral, "cubed_sphere": cubed_sphere}
+LAWS: dict[str, Callable[..., Law]] = {
+    "uniform": Uniform,
+    "von_mises_fisher": VonMisesFisher,
+    "mixture": Mixture,
+    "moebius": Moebius,
+    "perturbed_uniform": PerturbedUniform,
+}
+TABLES = ("t_end", "save_every", "save_at", "stop_speed", "mesh", "attention", "start", "atoms", "particles", "solver")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One system with its start and its method: arguments of `solve`."""
+
+    system: MeanFieldPDE | ParticleSystem
+    start: State | Measure
+    stepper: Stepper
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a case file asks for. source: the file's tables as plain values. folder: what its file names are relative to. files: those that
+    were read, with their SHA-256. times: output times (n_t,), the last one is the end of the run. callbacks: what ends a run early. limit,
+    tokens: the density run and the particle run, None if not asked for."""
+
+    source: dict[str, Any]
+    folder: Path
+    files: dict[str, str]
+    t_end: float
+    times: FloatArray
+    callbacks: tuple[Stop, ...]
+    limit: Run | None
+    tokens: Run | None
+
+
+def read_case(path: str | Path) -> Case:
+    """The case in a TOML file; file names in it are relative to its folder. Raises FileNotFoundError, or ValueError naming the key."""
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"no case file {file}")
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # bad TOML or text, numbers too long, lists too deep
+        raise ValueError(f"{file} is not TOML: {error}") from None
+    return make_case(tables, file.parent)
+
+
+def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = ()) -> Case:
+    """The case in nested plain values, as `tomllib` gives them. begun: kinds of runs that go on from a file, which are not made here."""
+    inputs.known_keys("case", tables, TABLES)
+    for name in ("t_end", "start"):
+        if name not in tables:
+            raise ValueError(f"case: {name} is missing")
+    for name in ("mesh", "attention", "start", "atoms", "particles", "solver"):
+        if not isinstance(tables.get(name, {}), Mapping):
+            raise ValueError(f"case: {name} is {tables[name]!r}, wanted a table [{name}]")
+    if "mesh" not in tables and "particles" not in tables:
+        raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
+    if "solver" in tables and "mesh" not in tables:
+        raise ValueError(
+            "case: solver is given without mesh, wanted it beside a density only; tokens have method, rtol and atol in [particles]"
+        )
+    t_end = inputs.number("t_end", tables["t_end"], above=0.0)
+    times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
+    attention = construct("attention", Attention, tables.get("attention", {}))
+    callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
+    parts = {kind: tables[name] for kind, name in (("density", "mesh"), ("tokens", "particles")) if name in tables and kind not in begun}
+    if not parts:
+        return Case(dict(tables), folder.resolve(), {}, t_end, times, callbacks, None, None)
+    start = _start(tables["start"], folder)
+    atoms = _atoms(tables["atoms"]) if "atoms" in tables else None
+    limit = _limit(tables, attention, start, atoms, folder) if "density" in parts else None
+    tokens = _tokens(parts["tokens"], attention, start, atoms) if "tokens" in parts else None
+    named = [table["file"] for table in (tables["start"], parts.get("density", {})) if "file" in table]
+    files = {str(name): file_digest(folder / str(name)) for name in named}
+    return Case(dict(tables), folder.resolve(), files, t_end, times, callbacks, limit, tokens)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _atoms(table: Mapping[str, Any]) -> Measure:
+    """Heavy tokens that start beside the law, which then has the rest of the mass."""
+    inputs.known_keys("atoms", table, ("points", "masses"))
+    for name in ("points", "masses"):
+        if name not in table:
+            raise ValueError(f"atoms: {name} is missing")
+    try:
+        atoms = Measure(table["points"], table["masses"])
+    except ValueError as error:
+        raise ValueError(f"atoms: {error}") from None
+    if atoms.total > 1:
+        raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
+    return atoms
+
+
+def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
+    system, stepper = make_system(tables["mesh"], tables.get("solver", {}), attention, folder)
+    share = 1.0 if atoms is None else 1.0 - atoms.total
+    begin = State(share * start.averages(system.mesh), atoms)
+    system.begin(begin)  # bad input is refused here, before any file is made
+    return Run(system, begin, stepper)
+
+
+def make_system(
+    mesh: Mapping[str, Any], solver: Mapping[str, Any], attention: Attention, folder: Path = Path()
+) -> tuple[MeanFieldPDE, Stepper]:
+    """The density's system and its method, from the tables [mesh] and [solver]."""
+    inputs.known_keys("solver", solver, ("order", "method", "atoms", "stepper", "cfl"))
+    system = MeanFieldPDE(make_mesh(mesh, folder), attention, **{key: solver[key] for key in ("order", "method", "atoms") if key in solver})
+    return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
+
+
+def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None) -> Run:
+    inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
+    system = ParticleSystem(attention, method=table.get("method", "direct"))
+    tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
+    stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
+    tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
+    begun = system.begin(tokens)
+    if atoms is not None:
+        if atoms.dimension != begun.dimension:
+            raise ValueError(f"atoms: points lie in R^{atoms.dimension}, the start in R^{begun.dimension}")
+        begun = system.begin(Measure.joined(Measure(begun.points, (1 - atoms.total) * begun.masses), atoms))
+    return Run(system, begun, stepper)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A law, or tokens of one's own that are binned or smoothed onto the mesh."""
+
+    law: Law | None = None
+    own_tokens: Measure | None = None
+    bandwidth: float | None = None
+
+    def averages(self, mesh: SphereMesh) -> FloatArray:
+        if self.law is not None:
+            return project(mesh, self.law)
+        assert self.own_tokens is not None, "a start is a law or tokens"
+        if self.bandwidth is None:
+            return bin_tokens(mesh, self.own_tokens)
+        return project(mesh, Smoothed(self.own_tokens, self.bandwidth))
+
+    def tokens(self, table: Mapping[str, Any]) -> FloatArray | Measure:
+        if self.own_tokens is not None:
+            if table:
+                raise ValueError(f"particles.{next(iter(table))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
+            return self.own_tokens
+        assert self.law is not None, "a start is a law or tokens"
+        for key in ("count", "seed"):
+            if key not in table:
+                raise ValueError(f"particles: {key} is missing")
+        return sample(self.law, **table)
+
+
+def _start(table: Mapping[str, Any], folder: Path) -> _Start:
+    if table.get("kind") != "tokens":
+        return _Start(law=make_law("start", table, others=("tokens",)))
+    inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
+    if "file" not in table:
+        raise ValueError("start: file is missing")
+    options = {key: table[key] for key in ("weighted", "normalise") if key in table}
+    measure = read_tokens(folder / str(table["file"]), **options)
+    bandwidth = inputs.number("start.bandwidth", table["bandwidth"], above=0.0) if "bandwidth" in table else None
+    return _Start(own_tokens=measure, bandwidth=bandwidth)
+
+
+def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ()) -> Law:
+    """The law of a table [start] (or of a part of a mixture); others: kinds that the caller knows beside laws."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where} is {inputs.shown(table)}, wanted a table with the kind of a law")
+    arguments = dict(table)
+    kind = inputs.choice(f"{where}.kind", arguments.pop("kind", None), [*LAWS, *others])
+    if kind == "mixture":
+        parts = inputs.sequence(f"{where}.laws", arguments.get("laws", ()), "a list of laws")
+        arguments["laws"] = [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(parts)]
+    return construct(where, LAWS[kind], arguments)
+
+
+def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
+    """The mesh of a table [mesh]: a kind with its arguments, or a file."""
+    if "file" in table:
+        inputs.known_keys("mesh", table, ("file",))
+        return read_mesh(folder / str(table["file"]))
+    arguments = dict(table)
+    kind = inputs.choice("mesh.kind", arguments.pop("kind", None), MESHES)
+    return construct("mesh", MESHES[kind], arguments)
+
+
+def construct(where: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """The constructor called with a table's keys, which must be its arguments."""
+    parameters = inspect.signature(constructor).parameters
+    inputs.known_keys(where, arguments, parameters)
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in arguments:
+            raise ValueError(f"{where}: {name} is missing")
+    try:
+        return constructor(**arguments)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None

@@ -1,0 +1,1 @@
+"""What is read off measures and runs: energies, clusters, distances, stages, comparisons."""

@@ -1,0 +1,119 @@
+"""Two runs beside each other: energies, order parameters and distances at the times they share.
+
+Data in: two solutions. Data out: one row per common time, printable and writable as CSV.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.diagnostics.distances import BYTES_PER_PAIR, aggregate, wasserstein
+from meanfield_pde.diagnostics.measures import log_energy, order_parameter
+from meanfield_pde.files.tables import write_csv
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray
+
+SAME_TIME = 1e-9
+LARGEST_PLAN = 2e9
+"""Memory in bytes for one exact transport plan; larger measures are aggregated first, which the table says."""
+
+AGGREGATION_LEVEL = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """columns: name -> (n_t,) array: t, log_energy_a, log_energy_b, order_a, order_b, w1, w2 (radians), w_error (bound of what aggregation
+    adds to w1 and, in root mean square, w2; 0 if exact). labels: the kinds of the two runs. notes: what a reader must know."""
+
+    labels: tuple[str, str]
+    columns: dict[str, FloatArray]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns["t"])
+
+    def __str__(self) -> str:
+        heads, formats = self._layout()
+        rows = [[formats[name].format(self._shown(name)[k]) for name in heads] for k in range(len(self))]
+        widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(heads.values())]
+        lines = [[head.rjust(width) for head, width in zip(heads.values(), widths, strict=True)]]
+        lines += [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+        return "\n".join(["  ".join(line) for line in lines] + [f"note: {note}" for note in self.notes])
+
+    def write_csv(self, path: str | Path) -> None:
+        """All columns with 17 digits, under a temporary name first."""
+        write_csv(path, tuple(self.columns), zip(*self.columns.values(), strict=True))
+
+    def _layout(self) -> tuple[dict[str, str], dict[str, str]]:
+        a, b = self.labels
+        logarithmic = max(self.columns["log_energy_a"].max(), self.columns["log_energy_b"].max()) > 10
+        energy = "log energy" if logarithmic else "energy"
+        heads = {
+            "t": "t",
+            "log_energy_a": f"{energy} {a}",
+            "log_energy_b": f"{energy} {b}",
+            "order_a": f"order {a}",
+            "order_b": f"order {b}",
+            "w1": "W1",
+            "w2": "W2",
+        }
+        formats = dict.fromkeys(heads, "{:.6f}") | {"t": "{:.6g}", "w1": "{:.5f}", "w2": "{:.5f}"}
+        if self.columns["w_error"].any():
+            heads["w_error"], formats["w_error"] = "W error", "{:.5f}"
+        return heads, formats
+
+    def _shown(self, name: str) -> FloatArray:
+        heads, _ = self._layout()
+        values = self.columns[name]
+        return np.exp(values) if heads[name].startswith("energy") else values
+
+
+def compare(a: Solution, b: Solution) -> Comparison:
+    """Energies, order parameters and Wasserstein distances of two runs at their common times (within 1e-9).
+
+    Each run's energy is that of its own attention. On S^2, measures too large for an exact plan are aggregated to the cells of
+    icosahedral(4), and the largest error this makes is a column; in higher dimensions such distances are nan, with a note.
+    Raises ValueError if the runs share no time or live in different dimensions.
+    """
+    inputs.instance("a", a, Solution)
+    inputs.instance("b", b, Solution)
+    pairs = [(i, j) for i, t in enumerate(a.times) for j in np.flatnonzero(np.abs(b.times - t) <= SAME_TIME)]
+    if not pairs:
+        raise ValueError("the two runs share no output time, wanted at least one: give both the same save_every")
+    first, second = a.measure(0), b.measure(0)
+    if first.dimension != second.dimension:
+        raise ValueError(f"the runs live in R^{first.dimension} and R^{second.dimension}, wanted one dimension")
+    rows, notes = [], dict[str, None]()
+    for i, j in pairs:
+        mu, nu = a.measure(i), b.measure(int(j))
+        (w1, w2), error, note = distances(mu, nu, LARGEST_PLAN)
+        notes |= dict.fromkeys([note] if note else [])
+        energies = (log_energy(a.attention, mu), log_energy(b.attention, nu))
+        rows.append((a.times[i], *energies, order_parameter(mu), order_parameter(nu), w1, w2, error))
+    names = ("t", "log_energy_a", "log_energy_b", "order_a", "order_b", "w1", "w2", "w_error")
+    labels = (a.kind, b.kind) if a.kind != b.kind else (f"{a.kind} a", f"{b.kind} b")
+    return Comparison(labels, dict(zip(names, np.array(rows).T, strict=True)), tuple(notes))
+
+
+def distances(mu: Measure, nu: Measure, largest_plan: float, orders: tuple[int, ...] = (1, 2)) -> tuple[list[float], float, str]:
+    """W_p for each of the orders p, the error of aggregation, and a note; largest_plan: bytes that an exact plan may take."""
+    d, error, note = mu.dimension, 0.0, ""
+    pairs = int((mu.masses > 0).sum()) * int((nu.masses > 0).sum())
+    if d > 2 and pairs * BYTES_PER_PAIR > largest_plan:
+        size = f"{len(mu)} x {len(nu)} points"
+        if d > 3:
+            return (
+                [np.nan] * len(orders),
+                np.nan,
+                f"W1 and W2 are left out: an exact plan of {size} takes {pairs * BYTES_PER_PAIR / 1e9:.1f} GB",
+            )
+        centers = icosahedral(AGGREGATION_LEVEL).centers
+        (mu, moved), (nu, moved_too) = (aggregate(m, centers) if len(m) > len(centers) else (m, 0.0) for m in (mu, nu))
+        error = moved + moved_too
+        cells = f"{len(centers)} cells of icosahedral({AGGREGATION_LEVEL})"
+        note = f"W1 and W2 of {size} are taken after aggregation to the {cells}, see W error"
+    return [wasserstein(mu, nu, order) for order in orders], error, note

@@ -1,0 +1,153 @@
+"""Metastable stages: while the number of clusters stays, they hardly move, and the energy is a stair.
+
+Data in: a run. Data out: one `Stage` after the other. Source: 2312.10794 and 2410.06833 (dynamic metastability).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.diagnostics.measures import clusters, log_energy
+from meanfield_pde.measure import Measure
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray, IntArray, distance
+from meanfield_pde.systems.atoms import CLUSTER
+from meanfield_pde.systems.system import VelocityModel, velocity_of
+
+SETTLED = 0.01
+"""Stages begin once no more than this part of the mass is outside the clusters."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """t_start, t_end: of the interval, within the run. clusters: their number. masses: theirs, heaviest first, at the end. energy,
+    log_energy: the median over the interval, which a merger at its end does not move (energy is inf beyond double precision)."""
+
+    t_start: float
+    t_end: float
+    clusters: int
+    masses: tuple[float, ...]
+    energy: float
+    log_energy: float
+
+
+def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
+    """The maximal intervals in which the number of clusters is constant.
+
+    A density is read step by step: its clusters are its atoms, those within `atoms.CLUSTER` of one another counted once, from when
+    `SETTLED` or less is left on the cells; between atoms alone the times are located within steps. Tokens are read at the outputs: their
+    clusters are those of `clusters(measure, angle)`, angle in radians, with more than `SETTLED` of the mass, from when no more than that is
+    farther than the angle from all their centres.
+    Raises ValueError for a bad angle, or a density with atoms=False, whose clusters do not move.
+    """
+    inputs.instance("solution", solution, Solution)
+    angle = inputs.number("angle", angle, above=0.0)
+    if solution.kind == "tokens":
+        return _of_tokens(solution, angle)
+    if not solution.system.atoms:  # type: ignore[attr-defined]
+        raise ValueError("solution is a density with atoms=False, wanted atoms=True: pinned clusters have no stages of their own")
+    history = solution.history
+    counts = np.where(history.diffuse <= SETTLED, history.clusters, 0).astype(np.int64)
+    masses = partial(_masses_of_atoms, solution, counts)
+    return _found(0.0, history.t, counts, history.log_energy, masses)
+
+
+def metastable(model: VelocityModel, speed: float) -> "Stop":
+    """A callback for `solve` that ends a run once the mass-weighted mean of |X[mu]| is below `speed` (1/time).
+
+    The run's status then says "metastable": clusters that hardly move may still merge after times like e^{c beta}, and a start that is
+    almost uniform hardly moves either. Raises ValueError unless speed > 0.
+    """
+    inputs.velocity_model("model", model)
+    return Stop(model, inputs.number("speed", speed, above=0.0))
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What `metastable` returns."""
+
+    model: VelocityModel
+    speed: float
+
+    def __call__(self, t: float, measure: Measure) -> str | None:
+        heavy = measure.masses > 0
+        velocity = velocity_of(self.model, measure.points[heavy], measure, t, weights=measure.masses[heavy])
+        speeds = np.linalg.norm(velocity, axis=1)
+        mean = float(measure.masses[heavy] @ speeds) / measure.total
+        return f"metastable: mean speed {mean:.3g} is below {self.speed:g}" if mean < self.speed else None
+
+
+def _runs(counts: IntArray) -> list[tuple[int, int]]:
+    """First and last index of each run of equal numbers."""
+    edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
+    return [(first, after - 1) for first, after in pairwise(edges) if after > first]
+
+
+def _found(t: float, times: FloatArray, counts: IntArray, logs: FloatArray, masses: Callable[[int], list[float]]) -> list[Stage]:
+    """The stages of a series of counts and log energies that begins at t; 0 is no stage. masses: of the clusters at one time."""
+    return [
+        _stage(
+            float(times[first]) if first else t,
+            float(times[min(last + 1, len(times) - 1)]),
+            masses(last),
+            times[first : last + 1],
+            logs[first : last + 1],
+        )
+        for first, last in _runs(counts)
+        if counts[first]
+    ]
+
+
+def _stage(t_start: float, t_end: float, masses: list[float], times: FloatArray, logs: FloatArray) -> Stage:
+    lasted = np.diff(times, prepend=t_start)
+    order = np.argsort(logs, kind="stable")
+    half = int(np.searchsorted(np.cumsum(lasted[order]), lasted.sum() / 2))
+    level = float(logs[order[min(half, len(order) - 1)]])
+    with np.errstate(over="ignore"):
+        return Stage(t_start, t_end, len(masses), tuple(sorted(masses, reverse=True)), float(np.exp(level)), level)
+
+
+def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[float]:
+    """Masses of the clusters after a step: of the atoms then, and where two of one cluster had not merged yet, after they had."""
+    masses, t, count = solution.atoms(0).masses.tolist(), solution.history.t[step], counts[step]
+    for event in solution.events:
+        if event.t > t and (len(masses) == count or event.kind != "merged"):
+            continue
+        if event.kind != "formed":
+            _remove(masses, event.total - event.mass)
+        if event.kind == "merged":
+            _remove(masses, event.mass)
+        masses.append(float(event.total))
+    return masses if len(masses) == count else [mass for mass, _ in clusters(solution.atoms(-1), CLUSTER)]
+
+
+def _remove(masses: list[float], mass: float) -> None:
+    """Takes out the entry nearest to a mass: sums of masses differ by rounding."""
+    masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))
+
+
+def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
+    measures = [solution.measure(k) for k in range(len(solution.times))]
+    masses = [_heavy_clusters(measure, angle) for measure in measures]
+    logs = np.array([log_energy(solution.attention, measure) for measure in measures])
+    counts = np.array([len(heavy) for heavy in masses])
+    return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
+
+
+def settled_clusters(measure: Measure, angle: float) -> int:
+    """The number of clusters with more than `SETTLED` of the mass, 0 while more than that is farther than the angle from their centres."""
+    return len(_heavy_clusters(measure, angle))
+
+
+def _heavy_clusters(measure: Measure, angle: float) -> list[float]:
+    """Masses of the clusters that hold more than `SETTLED` each; none if more than that is farther than the angle from their centres."""
+    heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
+    if not heavy:
+        return []
+    nearest = np.min([distance(measure.points, centre) for _, centre in heavy], axis=0)
+    outside = float(measure.masses[nearest > angle].sum())
+    return [mass for mass, _ in heavy] if outside <= SETTLED * measure.total else []

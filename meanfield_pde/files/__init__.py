@@ -1,0 +1,1 @@
+"""Files: safe replacement, results, checkpoints, meshes, tokens, tables, series for ParaView."""

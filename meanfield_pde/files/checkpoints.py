@@ -1,0 +1,232 @@
+"""Checkpoints: a run under way in its results file, with what its integrator needs to go on bit for bit.
+
+    PATH                 the newest checkpoint, readable as the results so far; in the end the results
+    PATH's .previous     the one before, until the run is done
+
+The first is written before the first step, in place of what an earlier run left under that name. Each replaces the old file in one move
+once it is whole and on the disk, so that a run that is killed at any moment, or meets a full disk, leaves at least one whole. The memory
+has SHA-256 sums of the state, mesh and record that it belongs to, compared when it is read.
+
+Data in: a run at a step. Data out: the file, and from it solution, stepper and memory.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.files.replacing import remove_parts
+from meanfield_pde.files.results import SUFFIX, load, read_memory, refuse_foreign, save
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray
+from meanfield_pde.stepping.adaptive import Adaptive
+from meanfield_pde.stepping.phased import Phased
+from meanfield_pde.stepping.ssp import SSP, TABLEAUS
+from meanfield_pde.stepping.stepper import Stepper
+
+RUNNING = "running"
+LARGEST_SHARE = 20.0
+"""By the clock, a checkpoint is due no sooner than this many times the seconds that the last one took."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run keeps itself, and how often: every so much model time, so many steps or so many seconds, whichever comes first.
+
+    path: ends in .vtkhdf. Without a rule it is written before the first step, when the run ends early, and at the end. Raises ValueError
+    naming the field.
+    """
+
+    path: Path
+    every_time: float | None = None
+    every_steps: int | None = None
+    every_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", inputs.file_path("path", self.path, (SUFFIX,)))
+        for name in ("every_time", "every_seconds"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, inputs.number(name, getattr(self, name), above=0.0))
+        if self.every_steps is not None:
+            object.__setattr__(self, "every_steps", inputs.integer("every_steps", self.every_steps, low=1))
+
+    @property
+    def previous(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}.previous{SUFFIX}")
+
+
+class Keeper:
+    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on."""
+
+    def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float) -> None:
+        self._rule, self._settings = rule, {"stepper": _described(stepper), "t_end": t_end, "times": times}
+        self._begun = False
+        self._t, self._steps, self._clock, self._took = 0.0, 0, time.monotonic(), 0.0
+
+    @classmethod
+    def resumed(cls, kept: "Kept") -> "Keeper":
+        """The keeper of a run as its checkpoint left it; a damaged newest file gives way to the one that is taken up."""
+        keeper = cls(kept.rule, kept.stepper, kept.times, kept.t_end)
+        keeper._begun, keeper._t, keeper._steps = True, float(kept.solution.times[-1]), len(kept.solution.history)
+        if kept.source != kept.rule.path:
+            os.replace(kept.source, kept.rule.path)
+        keeper._remove_parts()
+        return keeper
+
+    def due(self, t: float, steps: int) -> bool:
+        """Whether there is no checkpoint yet, or the rule asks for one at this time and number of steps."""
+        rule = self._rule
+        return bool(
+            not self._begun
+            or (rule.every_time is not None and t - self._t >= rule.every_time)
+            or (rule.every_steps is not None and steps - self._steps >= rule.every_steps)
+            or (rule.every_seconds is not None and time.monotonic() - self._clock >= max(rule.every_seconds, LARGEST_SHARE * self._took))
+        )
+
+    def write(self, solution: Solution, outputs: int, memory: Mapping[str, Any], work: Mapping[str, int]) -> None:
+        """Keep a run. solution: its outputs, and its state as the last row. outputs: how many of the rows were asked for."""
+        begun = time.monotonic()
+        rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
+        kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": _digests(solution)}
+        self._put(solution, kept)
+        self._t, self._steps = float(solution.times[-1]), len(solution.history)
+        self._clock = time.monotonic()
+        self._took = self._clock - begun
+
+    def finish(self, solution: Solution) -> None:
+        """The results in place of the checkpoints."""
+        save(self._rule.path, solution)
+        self._rule.previous.unlink(missing_ok=True)
+
+    def fail(self, solution: Solution) -> None:
+        """What a failed run reached; its last checkpoint stays beside it."""
+        self._put(solution)
+
+    def _put(self, solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
+        """In place of the newest file, which becomes the previous one if it is this run's."""
+        if not self._begun:
+            self._clear(solution)
+        save(self._rule.path, solution, memory, self._rule.previous if self._begun else None)
+        self._begun = True
+
+    def _clear(self, solution: Solution) -> None:
+        """Makes the folder, and forgets what an earlier run left beside its newest file."""
+        refuse_foreign(solution)
+        self._rule.path.parent.mkdir(parents=True, exist_ok=True)
+        self._rule.previous.unlink(missing_ok=True)
+        self._remove_parts()
+
+    def _remove_parts(self) -> None:
+        for path in (self._rule.path, self._rule.previous):
+            remove_parts(path)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a checkpoint holds: the solution (its last row the state), the stepper, and the rest of `Keeper.write`; source: its file."""
+
+    solution: Solution
+    stepper: Stepper
+    rule: Checkpoint
+    times: FloatArray
+    t_end: float
+    outputs: int
+    work: dict[str, int]
+    memory: dict[str, Any]
+    source: Path
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Kept:
+    """The newest whole checkpoint of a run: the file itself, or the one before if that is missing or damaged.
+
+    Raises FileNotFoundError if there is neither, ValueError if none is whole, or the run is done.
+    """
+    rule = Checkpoint(inputs.file_path("path", path))
+    found = [source for source in (rule.path, rule.previous) if source.is_file()]
+    if not found:
+        raise FileNotFoundError(f"no checkpoint {rule.path}")
+    problems = []
+    for source in found:
+        try:
+            return _read(source, rule)
+        except _OverError:
+            raise
+        except ValueError as error:
+            problems.append(str(error))
+    raise ValueError("; ".join(problems))
+
+
+def newest(path: Path) -> Path:
+    """The newest whole checkpoint or results file of a run; `path` itself if there is none."""
+    rule = Checkpoint(path)
+    for source in (rule.path, rule.previous):
+        if source.is_file():
+            try:
+                load(source)
+            except ValueError:
+                continue
+            return source
+    return path
+
+
+class _OverError(ValueError):
+    """The newest file is whole, but not a run under way: an older one must not be taken up in its place."""
+
+
+def _read(source: Path, rule: Checkpoint) -> Kept:
+    solution, kept = load(source), read_memory(source)
+    if solution.status != RUNNING or kept is None:
+        raise _OverError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
+    positions = None if solution.positions is None else np.asarray(solution.positions)
+    solution = replace(solution, masses=np.asarray(solution.masses), positions=positions)  # damage to an earlier output is met here
+    differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
+    if differing:
+        raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
+    return Kept(
+        solution,
+        _stepper(kept["stepper"]),
+        replace(rule, **kept["rule"]),
+        kept["times"],
+        kept["t_end"],
+        kept["outputs"],
+        kept["work"],
+        kept["run"],
+        source,
+    )
+
+
+def _digests(solution: Solution) -> dict[str, str]:
+    """SHA-256 of the last state, of the mesh and of what the run was made from."""
+    measure = solution.measure(-1)
+    parts = {"state": [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]}
+    if solution.kind == "density":
+        mesh = solution.mesh
+        parts["mesh"] = [getattr(mesh, field.name) for field in fields(mesh) if isinstance(getattr(mesh, field.name), np.ndarray)]
+    parts["record"] = [np.frombuffer(json.dumps(solution.record, sort_keys=True).encode(), dtype=np.uint8)]
+    return {name: hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest() for name, arrays in parts.items()}
+
+
+def _described(stepper: Stepper) -> dict[str, Any]:
+    """A stepper as plain values. Raises ValueError for one that is not of this package."""
+    if type(stepper) is Phased:
+        return {"first": _described(stepper.first), "then": _described(stepper.then)}
+    if type(stepper) is SSP and TABLEAUS.get(stepper.tableau.name) == stepper.tableau:
+        return {"tableau": stepper.tableau.name, "cfl": stepper.cfl, "dt_max": stepper.dt_max}
+    if type(stepper) is Adaptive:
+        return asdict(stepper)
+    raise ValueError(f"stepper is a {type(stepper).__name__}, wanted one of this package: a checkpoint can keep no other")
+
+
+def _stepper(described: Mapping[str, Any]) -> Stepper:
+    if "first" in described:
+        return Phased(_stepper(described["first"]), _stepper(described["then"]))
+    if "tableau" in described:
+        return SSP(TABLEAUS[described["tableau"]], described["cfl"], described["dt_max"])
+    return Adaptive(**described)

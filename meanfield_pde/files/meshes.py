@@ -1,0 +1,329 @@
+"""Mesh files: cells and points in, a checked SphereMesh out, and back.
+
+Data in: a file of triangles, quadrilaterals or polygons on S^2, or of lines on S^1 (plane z = 0), in any format of READERS.
+Data out: SphereMesh; `.vtu` files (appended, zlib, UInt64 headers, Int64 cells) with the cell arrays "center" and "cell_area" and the
+field array "name". What is safe to mend is mended and told in `SphereMesh.repairs`; the rest is refused with ids, which count the
+polygons (or the lines) of the file from 0. Files are read without VTK, which ends the process on some broken ones; pyvista and vtk are
+imported when a file is written.
+Source of the format: https://docs.vtk.org/en/latest/vtk_file_formats/index.html.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.files.contents import LINE, POLY_LINE, POLYGON, QUAD, TRIANGLE, VERTICES, Contents, refuse_strange_corners
+from meanfield_pde.files.stl_obj import read_obj, read_stl
+from meanfield_pde.files.vtk import grid, in_space, write_vtu
+from meanfield_pde.files.vtk_xml import read_vtk_xml
+from meanfield_pde.mesh.polygons import arc_mesh, merged, polygon_areas, polygon_centroids, polygon_edges, polygon_mesh, without_repeats
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.mesh.voronoi import circumcenters
+from meanfield_pde.sphere import FloatArray, IntArray, normalise, triangle_area
+
+if TYPE_CHECKING:
+    pass
+
+READERS: dict[str, Callable[[bytes], Contents]] = {".vtu": read_vtk_xml, ".vtp": read_vtk_xml, ".stl": read_stl, ".obj": read_obj}
+SURFACE = (TRIANGLE, POLYGON, QUAD)
+PROJECTED = 1e-5
+"""Points no farther than this from the unit sphere (float32 files are 1e-7 off) are moved onto it; others are refused."""
+ROUNDING = 1e-13
+"""Points no farther than this from the unit sphere are on it."""
+SAME_POINT = 1e-11
+"""Points no farther apart than this, or than SAME_POINT_RELATIVE times the shortest edge, are one."""
+SAME_POINT_RELATIVE = 1e-4
+NO_AREA = 1e-12
+"""A cell whose area is below this times its squared perimeter has none: the rounding of its corners is larger."""
+STORED_AREA = 1e-6
+"""Relative error accepted in the array "cell_area" of a file, which may be float32 and older than the last change of the points."""
+
+
+def read_mesh(path: str | os.PathLike[str]) -> SphereMesh:
+    """Mesh of S^2 from a file of polygons, or of S^1 from lines in the plane z = 0 (.vtu, .vtp, .stl, .obj); unit radius.
+
+    Mended and counted in `repairs`: vertex and line cells beside polygons, points without a cell and doubled points, repeated corners,
+    points at most 1e-5 off the sphere, cells wound clockwise. Centers come from the cell array "center"; without it they are
+    circumcenters where all cells are triangles that contain theirs, otherwise centroids.
+    Raises FileNotFoundError, or ValueError with one sentence that names the file and what is wrong: unreadable or volume cells,
+    points off the sphere, a surface that is open, folded or covers the sphere twice, cells without area, given twice or not
+    star-shaped, a center outside its cell, an array "cell_area" that is not the cells' area.
+    """
+    path = inputs.file_path("path", path)
+    try:
+        file = _cells(path)
+        return _circle(path.name, file) if file.types[0] == LINE else _sphere(path.name, file)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def write_mesh(path: str | os.PathLike[str], mesh: SphereMesh) -> None:
+    """Write a mesh as .vtu, with what `read_mesh` needs to restore it; missing folders are made, an old file stays whole until the end.
+
+    Raises ValueError unless the name ends in .vtu; OSError if the file cannot be written.
+    """
+    from vtkmodules.vtkCommonCore import vtkStringArray
+
+    inputs.instance("mesh", mesh, SphereMesh)
+    path = inputs.file_path("path", path, (".vtu",))
+    data = grid(mesh)
+    data.cell_data["center"] = in_space(mesh.centers)
+    data.cell_data["cell_area"] = mesh.areas
+    name = vtkStringArray()
+    name.SetName("name")
+    name.InsertNextValue(mesh.name)
+    data.GetFieldData().AddArray(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_vtu(path, data)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cells of one kind as a file gives them, and what was dropped to get them."""
+
+    points: FloatArray
+    point_ids: IntArray
+    types: IntArray
+    offsets: IntArray
+    cell_vertices: IntArray
+    centers: FloatArray | None
+    areas: FloatArray | None
+    name: str | None
+    repairs: tuple[str, ...] = ()
+
+
+def _cells(path: Path) -> _Cells:
+    """The cells of the highest dimension in a file, and what of it belongs to them."""
+    file = _contents(path)
+    if not len(file.types):
+        raise ValueError(f"it holds {len(file.points)} points and no cells, wanted polygons or lines")
+    refuse_strange_corners(file)
+    wanted = SURFACE if np.isin(file.types, SURFACE).any() else (LINE,)
+    kept = np.isin(file.types, wanted)
+    lower = np.isin(file.types, VERTICES if LINE in wanted else (*VERTICES, LINE, POLY_LINE))
+    strange = ~(kept | lower)
+    if strange.any() or not kept.any():
+        (cell,) = inputs.first_index(strange if strange.any() else ~kept)
+        raise ValueError(
+            f"cell {cell} has VTK cell type {file.types[cell]}, wanted triangles (5), polygons (7) and quadrilaterals (9), or lines (3)"
+        )
+    sizes = np.diff(file.offsets)
+    cell_vertices = file.cell_vertices[np.repeat(kept, sizes)]
+    sizes = sizes[kept]
+    least = 2 if LINE in wanted else 3
+    if (sizes < least).any():
+        (cell,) = inputs.first_index(sizes < least)
+        raise ValueError(f"cell {cell} has {sizes[cell]} corners, wanted at least {least}")
+    dropped = int((~kept).sum())
+    arrays = {name: _finite(name, values[kept]) for name, values in file.arrays.items()}
+    cells = _Cells(
+        points=file.points,
+        point_ids=np.arange(len(file.points)),
+        types=file.types[kept],
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        cell_vertices=cell_vertices,
+        centers=arrays.get("center"),
+        areas=arrays.get("cell_area"),
+        name=file.name,
+        repairs=(f"dropped {dropped} cells that are points or lines",) if dropped else (),
+    )
+    return _without_doubled_points(_on_the_sphere(_without_unused_points(cells)))
+
+
+def _contents(path: Path) -> Contents:
+    """What a reader finds in a file."""
+    if path.suffix.lower() not in READERS:
+        raise ValueError(f"the name ends in {path.suffix!r}, wanted {', '.join(READERS)} (pyvista.read and save convert others)")
+    if not path.is_file():
+        if path.exists():
+            raise ValueError("it is not a file, wanted a mesh file")
+        raise FileNotFoundError(f"{path}: there is no such file, wanted a mesh file")
+    return READERS[path.suffix.lower()](path.read_bytes())
+
+
+def _finite(name: str, values: FloatArray) -> FloatArray:
+    return inputs.array(name, values, ("n_cells",) if values.ndim == 1 else ("n_cells", values.shape[1]))
+
+
+def _without_unused_points(file: _Cells) -> _Cells:
+    used, cell_vertices = np.unique(file.cell_vertices, return_inverse=True)
+    count = len(file.points) - len(used)
+    told = (f"dropped {count} points that belong to no cell",) if count else ()
+    return replace(
+        file, points=file.points[used], point_ids=file.point_ids[used], cell_vertices=cell_vertices.ravel(), repairs=file.repairs + told
+    )
+
+
+def _on_the_sphere(file: _Cells) -> _Cells:
+    """Points, and centers where the file has them, with d columns and unit length."""
+    d = 2 if file.types[0] == LINE else 3
+    points, told = _projected("points", file.points, d, file.point_ids)
+    repairs = file.repairs + told
+    if file.centers is None:
+        return replace(file, points=points, repairs=repairs)
+    centers, told = _projected("centers", file.centers, d, np.arange(len(file.centers)))
+    return replace(file, points=points, centers=centers, repairs=repairs + told)
+
+
+def _projected(name: str, points: FloatArray, d: int, ids: IntArray) -> tuple[FloatArray, tuple[str, ...]]:
+    bad = np.any(~np.isfinite(points), axis=1)
+    if bad.any():
+        (index,) = inputs.first_index(bad)
+        raise ValueError(f"{name}[{ids[index]}] is {points[index].tolist()}, wanted finite numbers")
+    where = "unit sphere" if d == 3 else "unit circle in the plane z = 0"
+    with np.errstate(over="ignore"):
+        deviation = np.abs(np.linalg.norm(points[:, :d], axis=1) - 1)
+    if d == 2:
+        deviation = np.maximum(deviation, np.abs(points[:, 2]))
+    worst = int(np.argmax(deviation))
+    if deviation[worst] > PROJECTED:
+        raise ValueError(f"{name} are not on the {where}, largest deviation {deviation[worst]:.6g} at {name}[{ids[worst]}], wanted 0")
+    moved = deviation > ROUNDING
+    points = points[:, :d].copy()
+    points[moved] = normalise(points[moved])
+    told = f"moved {moved.sum()} {name} onto the {where}, by up to {deviation[worst]:.2g}"
+    return points, (told,) if moved.any() else ()
+
+
+def _without_doubled_points(file: _Cells) -> _Cells:
+    start, end = polygon_edges(file.offsets, file.cell_vertices)
+    edges = np.linalg.norm(file.points[end] - file.points[start], axis=1)
+    if not (edges > SAME_POINT).any():
+        raise ValueError("all edges have length 0, wanted cells with different corners")
+    tolerance = max(SAME_POINT, SAME_POINT_RELATIVE * float(edges[edges > SAME_POINT].min()))
+    kept, renamed = merged(file.points, tolerance)
+    offsets, cell_vertices = without_repeats(file.offsets, renamed[file.cell_vertices])
+    least = 2 if file.types[0] == LINE else 3
+    flat = np.diff(offsets) < least
+    if flat.any():
+        (cell,) = inputs.first_index(flat)
+        raise ValueError(f"cell {cell} has no area, it has fewer than {least} different corners ({flat.sum()} such cells)")
+    doubled, repeated = len(file.points) - len(kept), len(file.cell_vertices) - len(cell_vertices)
+    told = [f"merged {doubled} doubled points, at most {tolerance:.2g} apart"] * (doubled > 0)
+    told += [f"dropped {repeated} repeated corners of cells"] * (repeated > 0)
+    return replace(
+        file,
+        points=file.points[kept],
+        point_ids=file.point_ids[kept],
+        offsets=offsets,
+        cell_vertices=cell_vertices,
+        repairs=(*file.repairs, *told),
+    )
+
+
+def _sphere(file_name: str, file: _Cells) -> SphereMesh:
+    _refuse_same_cells(file.offsets, file.cell_vertices)
+    cell_vertices, turned = _counter_clockwise(file.points, file.offsets, file.cell_vertices)
+    told = (f"turned {turned} of {len(file.types)} cells to run counter-clockwise seen from outside",) if turned else ()
+    start, end = polygon_edges(file.offsets, cell_vertices)
+    centroids = polygon_centroids(file.points, file.offsets, start, end)
+    centers = file.centers
+    if centers is None:
+        centers = centroids
+        if (np.diff(file.offsets) == 3).all():
+            candidates = circumcenters(file.points, cell_vertices.reshape(-1, 3))
+            centers = candidates if (_least_fan(candidates, file, start, end) > 0).all() else centroids
+    mesh = polygon_mesh(file.name or file_name, file.points, file.offsets, cell_vertices, centers=centers, repairs=file.repairs + told)
+    for name, inner in (("centroid", centroids), ("center", centers)):
+        bad = _least_fan(inner, file, start, end) <= 0
+        if bad.any():
+            (cell,) = inputs.first_index(bad)
+            raise ValueError(
+                f"cell {cell} is folded or its {name} lies outside it ({bad.sum()} such cells), wanted cells star-shaped about it"
+            )
+    _refuse_other_areas(file.areas, mesh.areas)
+    return mesh
+
+
+def _refuse_same_cells(offsets: IntArray, cell_vertices: IntArray) -> None:
+    sizes = np.diff(offsets)
+    for size in np.unique(sizes):
+        cells = np.flatnonzero(sizes == size)
+        corners = np.sort(cell_vertices[offsets[cells][:, None] + np.arange(size)], axis=1)
+        _, first, inverse = np.unique(corners, axis=0, return_index=True, return_inverse=True)
+        again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(cells)))
+        if len(again):
+            one, other = cells[first[inverse.ravel()[again[0]]]], cells[again[0]]
+            raise ValueError(f"cells {one} and {other} have the same corners ({len(again)} such cells), wanted every cell once")
+
+
+def _counter_clockwise(points: FloatArray, offsets: IntArray, cell_vertices: IntArray) -> tuple[IntArray, int]:
+    """Corners of every cell counter-clockwise seen from outside, and how many cells were turned; ValueError for a cell without area."""
+    sizes = np.diff(offsets)
+    start, end = polygon_edges(offsets, cell_vertices)
+    middle = np.add.reduceat(points[start], offsets[:-1], axis=0)
+    length = np.linalg.norm(middle, axis=1)
+    if (length < NO_AREA).any():
+        (cell,) = inputs.first_index(length < NO_AREA)
+        raise ValueError(f"cell {cell} spans half the sphere, so that its inside is not known, wanted smaller cells")
+    areas = polygon_areas(points, middle / length[:, None], offsets, start, end)
+    perimeter = np.add.reduceat(np.linalg.norm(points[end] - points[start], axis=1), offsets[:-1])
+    flat = np.abs(areas) <= NO_AREA * perimeter**2
+    if flat.any():
+        (cell,) = inputs.first_index(flat)
+        raise ValueError(f"cell {cell} has no area, its corners lie on one great circle ({flat.sum()} such cells)")
+    at = np.arange(len(cell_vertices))
+    mirrored = np.repeat(offsets[:-1] + offsets[1:] - 1, sizes) - at
+    return cell_vertices[np.where(np.repeat(areas < 0, sizes), mirrored, at)], int((areas < 0).sum())
+
+
+def _least_fan(inner: FloatArray, file: _Cells, start: IntArray, end: IntArray) -> FloatArray:
+    """Least signed area (n_cells,) of the triangles between one inner point (n_cells, 3) and the edges: positive if it sees all of them."""
+    apex = np.repeat(inner, np.diff(file.offsets), axis=0)
+    return np.minimum.reduceat(triangle_area(apex, file.points[start], file.points[end]), file.offsets[:-1])
+
+
+def _circle(file_name: str, file: _Cells) -> SphereMesh:
+    """Lines as arcs: the points, sorted by angle from the first, cut the circle into gaps, and every gap wants one line."""
+    n = len(file.points)
+    if len(file.types) != n:
+        raise ValueError(
+            f"the circle is not closed or covered twice, it has {len(file.types)} lines and {n} points, wanted as many of each"
+        )
+    angles = np.arctan2(file.points[:, 1], file.points[:, 0])
+    angles = np.where(angles < angles[0], angles + 2 * np.pi, angles)
+    order = np.argsort(angles)
+    rank = np.argsort(order)
+    first, second = rank[file.cell_vertices.reshape(-1, 2)].T
+    forward, backward = (first + 1) % n == second, (second + 1) % n == first
+    if not (forward | backward).all():
+        (cell,) = inputs.first_index(~(forward | backward))
+        raise ValueError(f"cell {cell} joins two points that are not neighbours on the circle, wanted lines from each point to the next")
+    arc = np.where(forward, first, second)
+    counts = np.bincount(arc, minlength=n)
+    if (counts != 1).any():
+        cells = np.flatnonzero(counts[arc] > 1)
+        raise ValueError(f"the circle is not closed, {(counts == 0).sum()} gaps, and cells {cells[0]} and {cells[1]} cover the same arc")
+    boundaries, cell_ids = angles[order], np.argsort(arc)
+    ends = np.append(boundaries[1:], boundaries[0] + 2 * np.pi)
+    centers = None
+    if file.centers is not None:
+        inside = (np.arctan2(file.centers[:, 1], file.centers[:, 0])[cell_ids] - boundaries) % (2 * np.pi)
+        bad = (inside <= 0) | (inside >= ends - boundaries)
+        if bad.any():
+            raise ValueError(f"center[{cell_ids[bad].min()}] lies outside its cell ({bad.sum()} such cells), wanted it inside")
+        centers = boundaries + inside
+    turned = int((~forward).sum())
+    told = (f"turned {turned} of {n} cells to run counter-clockwise",) if turned else ()
+    mesh = replace(arc_mesh(file.name or file_name, boundaries, centers, cell_ids), repairs=file.repairs + told)
+    _refuse_other_areas(file.areas, mesh.areas)
+    return mesh
+
+
+def _refuse_other_areas(stored: FloatArray | None, areas: FloatArray) -> None:
+    if stored is None:
+        return
+    total, sphere = stored.sum(), areas.sum()
+    if abs(total - sphere) > STORED_AREA * sphere:
+        raise ValueError(f"cell_area sums to {total:.9g}, wanted {sphere:.9g}, the area of the sphere")
+    bad = np.abs(stored - areas) > STORED_AREA * areas.max()
+    if bad.any():
+        (cell,) = inputs.first_index(bad)
+        raise ValueError(
+            f"cell_area[{cell}] is {stored[cell]:.9g}, wanted {areas[cell]:.9g}, the area of the cell ({bad.sum()} such cells)"
+        )

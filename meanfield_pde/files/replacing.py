@@ -1,0 +1,83 @@
+"""Files that are replaced in one move: a reader sees the old file or the whole new one, and a failure leaves the old one alone."""
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` that replaces it at the end, so that readers see the old file or the whole new one.
+
+    Raises OSError that names the file, not the temporary one.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what processes that were killed while they wrote `path` left of it."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        if not _is_running(part.name.split(".")[-2]):
+            part.unlink(missing_ok=True)
+
+
+def _is_running(process: str) -> bool:
+    if os.name != "posix" or not process.isdecimal():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def unwritable(path: Path, error: OSError) -> OSError:
+    """The same error in one sentence, with the name that was asked for."""
+    found = type(error)(f"{path} cannot be written: {os.strerror(error.errno) if error.errno else error}")
+    found.errno = error.errno
+    return found
+
+
+@contextmanager
+def durable(path: Path, previous: Path | None = None) -> Iterator[Path]:
+    """`replacing` that waits for the disk: a power cut at any moment leaves the old file or the whole new one.
+
+    previous: a name that the old file keeps, from the moment that the new one is whole.
+    """
+    with replacing(path) as temporary:
+        yield temporary
+        _sync(temporary, os.O_RDWR)
+        if previous is not None and path.exists():
+            _keep(path, previous)
+    if os.name == "posix":
+        try:
+            _sync(path.parent, os.O_RDONLY)
+        except OSError as error:
+            raise unwritable(path, error) from None
+
+
+def _keep(path: Path, previous: Path) -> None:
+    try:
+        with replacing(previous) as link:
+            os.link(path, link)
+    except OSError:  # a file system without links: for a moment there is no file of the first name
+        os.replace(path, previous)
+
+
+def _sync(path: Path, mode: int) -> None:
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""VTK data sets of meshes, written whole or not at all, and VTK's messages as text. pyvista and vtk are imported when called."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanfield_pde.files.contents import LINE, POLYGON, QUAD, TRIANGLE
+from meanfield_pde.files.replacing import replacing
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.sphere import FloatArray
+
+if TYPE_CHECKING:
+    import pyvista
+
+
+def grid(mesh: SphereMesh) -> "pyvista.UnstructuredGrid":
+    """The cells as VTK triangles, quadrilaterals and polygons, or as lines in the plane z = 0; float64 points, no arrays."""
+    import pyvista
+
+    sizes = np.diff(mesh.cell_offsets)
+    known = {2: LINE, 3: TRIANGLE, 4: QUAD}
+    types = np.full(mesh.n_cells, POLYGON, dtype=np.uint8)
+    for size, cell_type in known.items():
+        types[sizes == size] = cell_type
+    cells = np.insert(mesh.cell_vertices, mesh.cell_offsets[:-1], sizes)
+    return pyvista.UnstructuredGrid(cells, types, in_space(mesh.vertices))
+
+
+def write_vtu(path: str | os.PathLike[str], data: "pyvista.UnstructuredGrid") -> None:
+    """Write a grid appended, compressed, with UInt64 headers and Int64 cells, under a temporary name that then replaces `path`."""
+    from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridWriter
+
+    write_xml(path, data, vtkXMLUnstructuredGridWriter())
+
+
+def write_xml(path: str | os.PathLike[str], data: "pyvista.DataSet", writer: Any) -> None:
+    """`write_vtu` for any data set and the VTK XML writer that belongs to it. Raises OSError if it cannot be written."""
+    from vtkmodules.vtkCommonMisc import vtkErrorCode
+
+    with replacing(Path(path)) as temporary:
+        writer.SetInputData(data)
+        writer.SetFileName(str(temporary))
+        writer.SetDataModeToAppended()
+        writer.EncodeAppendedDataOff()
+        writer.SetCompressorTypeToZLib()
+        writer.SetHeaderTypeToUInt64()
+        writer.SetIdTypeToInt64()
+        with vtk_messages() as messages:
+            written = writer.Write()
+        code = writer.GetErrorCode()
+        if 0 < code < vtkErrorCode.FirstVTKErrorCode:
+            raise OSError(code, os.strerror(code))
+        if code or messages or not written:
+            raise OSError(f"VTK says {vtkErrorCode.GetStringFromErrorCode(code) if code else ' '.join(messages)}")
+
+
+@contextmanager
+def vtk_messages() -> Iterator[list[str]]:
+    """VTK prints its errors: here they become entries of the list that is handed out, filled at the end."""
+    from vtkmodules.vtkCommonCore import vtkLogger, vtkOutputWindow, vtkStringOutputWindow
+
+    messages: list[str] = []
+    window, previous, verbosity = vtkStringOutputWindow(), vtkOutputWindow.GetInstance(), vtkLogger.GetCurrentVerbosityCutoff()
+    vtkOutputWindow.SetInstance(window)
+    vtkLogger.SetStderrVerbosity(vtkLogger.VERBOSITY_OFF)
+    try:
+        yield messages
+    finally:
+        vtkLogger.SetStderrVerbosity(verbosity)
+        vtkOutputWindow.SetInstance(previous)
+        messages += [line for line in window.GetOutput().splitlines() if line.strip() and not line.startswith(("ERROR: In", "Warning: In"))]
+
+
+def in_space(points: FloatArray) -> FloatArray:
+    """Points as VTK wants them, (n, 3)."""
+    return np.pad(points, ((0, 0), (0, 3 - points.shape[1])))

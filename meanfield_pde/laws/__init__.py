@@ -1,0 +1,1 @@
+"""Probability laws on the sphere, their cell averages and samples of them."""

@@ -1,0 +1,281 @@
+"""Pictures of studies: one figure for each kind.
+
+| kind | figure |
+|---|---|
+| convergence | each quantity over n, log-log, with standard errors, fitted slopes and the limit's own error |
+| phase | shares of pairs that have met and numbers of clusters over (t, beta), with the fronts of limit and tokens on each other |
+| clusters | how many runs form how many clusters first, limit beside tokens |
+| inner_products | histograms at a few times, and the mean over time beside the equiangular law |
+
+Data in: a table. Data out: a picture, or a matplotlib Figure. matplotlib is imported when called.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanfield_pde import inputs
+from meanfield_pde.files.tables import Table, named
+from meanfield_pde.pictures.pictures import COLOURS, MOST_STATES, STYLE, STYLES, SUFFIXES, TIME_MAP, blank_figure, save_figure, spaced
+from meanfield_pde.studies.convergence import Convergence
+from meanfield_pde.studies.first_clusters import FirstClusters
+from meanfield_pde.studies.phase import Phase
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS, PANEL_HEIGHT = 3, 2.3
+NAMES = {
+    "w1": "$W_1$ (rad)",
+    "w2": "$W_2$ (rad)",
+    "mmd": "MMD",
+    "energy": "$|E_n/E - 1|$",
+    "order": "$|R_n - R|$",
+    "clusters": "clusters of the tokens",
+}
+SHARES_MAP, COUNTS_MAP = "magma_r", "viridis_r"
+MOST_COUNTED = 8
+"""Numbers of clusters beyond it have one colour."""
+
+
+def draw(path: str | os.PathLike[str], kind: Any, table: Table) -> Path:
+    """Write the picture (.png at 200 dpi, or .pdf) of a study's table; returns its path."""
+    path = inputs.file_path("path", path, SUFFIXES)
+    return save_figure(study_figure(kind, table), path)
+
+
+def study_figure(kind: Any, table: Table) -> "Figure":
+    """The picture of `draw` as a matplotlib Figure."""
+    from matplotlib import rc_context
+
+    figures: dict[type, Any] = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters}
+    with rc_context(STYLE):
+        return figures.get(type(kind), _inner_products)(kind, table)
+
+
+def _sets(kind: Any, table: Table) -> list[tuple[str, Table]]:
+    """The parameter sets, with their values as a title."""
+    names = table.names[: table.names.index(kind.first_column)]
+    values = dict.fromkeys(tuple(row[: len(names)]) for row in table.rows)
+    return [(named(names, chosen), table.where(**dict(zip(names, chosen, strict=True)))) for chosen in values]
+
+
+def _times(table: Table) -> list[float]:
+    return sorted({float(t) for t in table.column("t")})
+
+
+def _sources(table: Table) -> list[tuple[str, int]]:
+    """ "limit" or "tokens", with the number of tokens, in the order of the table."""
+    return list(dict.fromkeys(zip(table.column("source").tolist(), table.column("n").tolist(), strict=True)))
+
+
+def _colours(count: int) -> Any:
+    from matplotlib import colormaps
+
+    return colormaps[TIME_MAP](np.linspace(0, 0.85, count))
+
+
+# -- convergence
+
+
+def _convergence(kind: Convergence, table: Table) -> "Figure":
+    sets = _sets(kind, table)
+    rows, columns = -(-len(kind.quantities) // COLUMNS), min(COLUMNS, len(kind.quantities))
+    figure = blank_figure(0.5 + PANEL_HEIGHT * rows * len(sets))
+    parts: Any = figure.subfigures(len(sets), 1, squeeze=False)[:, 0]
+    empty: list[Any] = []
+    for part, (title, chosen) in zip(parts, sets, strict=True):
+        panels = list(part.subplots(rows, columns, squeeze=False).flat)
+        for panel, quantity in zip(panels, kind.quantities, strict=False):
+            _over_counts(panel, chosen.where(quantity=quantity), quantity)
+        empty += panels[len(kind.quantities) :]
+        if title:
+            part.suptitle(title, fontsize=9)
+    for panel in empty:
+        panel.axis("off")
+    if empty:
+        empty[0].legend(handles=_handles(_times(table)), loc="center")
+    else:
+        figure.legend(handles=_handles(_times(table)), loc="outside lower center", ncols=5)
+    return figure
+
+
+def _handles(times: list[float]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    dot: Any = {"marker": "o", "markersize": 4}
+    handles = [Line2D([], [], color=colour, label=f"$t$ = {t:g}", **dot) for t, colour in zip(times, _colours(len(times)), strict=True)]
+    handles.append(Line2D([], [], color="0.4", linestyle=":", label="the limit's own error"))
+    return [*handles, Line2D([], [], color="0.4", markerfacecolor="white", linestyle="", label="flagged, not fitted", **dot)]
+
+
+def _over_counts(panel: "Axes", table: Table, quantity: str) -> None:
+    times = _times(table)
+    slopes = []
+    for t, colour in zip(times, _colours(len(times)), strict=True):
+        part = table.where(t=t)
+        n, mean, error = (part.column(name).astype(float) for name in ("n", "mean", "standard_error"))
+        flagged = part.column("mesh_limited") | part.column("below_validity")
+        panel.errorbar(n, mean, np.nan_to_num(error), fmt="none", ecolor=colour, elinewidth=1)
+        for chosen, face in ((flagged, "white"), (~flagged, colour)):
+            panel.plot(n[chosen], mean[chosen], "o", color=colour, markerfacecolor=face, markersize=4)
+        if quantity == "clusters":
+            panel.axhline(part.column("limit")[0], color=colour, linestyle=":", linewidth=1)
+            continue
+        panel.plot(n, part.column("limit_error").astype(float), ":", color=colour, linewidth=1)
+        slope, low, high, factor = (float(part.column(name)[0]) for name in ("slope", "slope_low", "slope_high", "factor"))
+        if np.isfinite(slope):
+            panel.plot(n, factor * n**slope, "-", color=colour, linewidth=1)
+            slopes.append((f"{slope:.2f}" + (f" $\\pm$ {(high - low) / 2:.2f}" if np.isfinite(low) else ""), colour))
+    panel.set(xscale="log", xlabel="tokens $n$", ylabel=NAMES[quantity])
+    if quantity == "clusters":
+        panel.set_ylim(0, max(1.1, 1.1 * float(table.column("mean").max())))
+        return
+    _logarithmic(panel, table)
+    for k, (text, colour) in enumerate(slopes):
+        panel.text(0.98, 0.98 - 0.09 * k, text, color=colour, transform=panel.transAxes, ha="right", va="top", fontsize=7)
+
+
+def _logarithmic(panel: "Axes", table: Table) -> None:
+    """Down to the limit's own error, where that is not far below the means."""
+    means, errors = (table.column(name).astype(float) for name in ("mean", "limit_error"))
+    if (means > 0).any():
+        low = means[means > 0].min()
+        panel.set_yscale("log")
+        panel.set_ylim(min(low / 2, max(low / 20, errors.max() / 2)), means.max() * 4)
+
+
+# -- phase diagrams
+
+
+def _phase(kind: Phase, table: Table) -> "Figure":
+    arrays = kind.arrays(table)
+    names = [name.removeprefix("share_") for name in arrays if name.startswith("share_")]
+    figure = blank_figure(5.2)
+    axes = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
+    t, beta = arrays["t"], arrays["beta"]
+    shares: Any = None
+    for column, name in enumerate(names):
+        top, bottom = axes[:, column]
+        shares = top.pcolormesh(t, beta, arrays[f"share_{name}"], cmap=SHARES_MAP, vmin=0, vmax=1, rasterized=True, shading="nearest")
+        counts = np.ma.masked_less(np.minimum(arrays[f"clusters_{name}"], MOST_COUNTED), 1e-9)
+        clusters = bottom.pcolormesh(t, beta, counts, cmap=COUNTS_MAP, vmin=1, vmax=MOST_COUNTED, rasterized=True, shading="nearest")
+        for panel in (top, bottom):
+            _fronts(panel, arrays, names, kind.front)
+        top.set_title(_source(name))
+        bottom.set_xlabel("time $t$")
+    for panel in axes[:, 0]:
+        panel.set_ylabel(r"inverse temperature $\beta$")
+    figure.colorbar(shares, ax=axes[0], label="share of pairs that have met", aspect=15)
+    figure.colorbar(clusters, ax=axes[1], label="clusters (8: or more)", aspect=15)
+    figure.legend(handles=_front_handles(names, kind.front), loc="outside upper center", ncols=len(names))
+    return figure
+
+
+def _source(name: str) -> str:
+    return "limit" if name == "limit" else f"tokens, $n$ = {name}"
+
+
+def _fronts(panel: "Axes", arrays: dict[str, np.ndarray], names: list[str], front: float) -> None:
+    """Where the share of pairs that have met passes the kind's front."""
+    for name in names:
+        share = arrays[f"share_{name}"]
+        if share.min() < front < share.max():
+            kind = "density" if name == "limit" else "tokens"
+            panel.contour(arrays["t"], arrays["beta"], share, [front], colors=[_FRONTS[kind]], linestyles=[STYLES[kind]], linewidths=1.6)
+
+
+_FRONTS = {"density": "#1F5FD0", "tokens": COLOURS["tokens"]}
+
+
+def _front_handles(names: list[str], front: float) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    kinds = {name: "density" if name == "limit" else "tokens" for name in names}
+    return [
+        Line2D([], [], color=_FRONTS[kind], linestyle=STYLES[kind], label=f"{front:.0%} of the pairs have met: {_source(name)}")
+        for name, kind in kinds.items()
+    ]
+
+
+# -- first clusters
+
+
+def _first_clusters(kind: FirstClusters, table: Table) -> "Figure":
+    sets = _sets(kind, table)
+    figure = blank_figure(0.3 + PANEL_HEIGHT * len(sets))
+    axes = figure.subplots(len(sets), 1, squeeze=False)[:, 0]
+    for panel, (title, chosen) in zip(axes, sets, strict=True):
+        sources = _sources(chosen)
+        clusters = chosen.column("clusters")
+        numbers = np.arange(max(clusters.min() - 1, 0), clusters.max() + 2)
+        width = 0.8 / len(sources)
+        for k, (source, n) in enumerate(sources):
+            found = chosen.where(source=source, n=n).column("clusters")
+            shares = [(found == number).mean() for number in numbers]
+            colour = COLOURS["density" if source == "limit" else "tokens"]
+            label = f"limit, {len(found)} starts" if source == "limit" else f"{len(found)} runs of {n} tokens"
+            alpha = 1 - 0.25 * max(k - 1, 0)
+            bars = panel.bar(numbers + (k - (len(sources) - 1) / 2) * width, shares, width * 0.94, color=colour, alpha=alpha, label=label)
+            panel.bar_label(bars, [f"{share:.0%}" if share else "" for share in shares], fontsize=7)
+        panel.set_xticks(numbers)
+        panel.set(xlabel="clusters that form first", ylabel="share of runs", title=title)
+        panel.margins(y=0.12)
+        panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1.08 if title else 1), ncols=len(sources))
+    return figure
+
+
+# -- inner products
+
+_LINES: dict[str, Any] = {"tokens": STYLES["density"], "limit": STYLES["tokens"]}
+"""Here the tokens are the curve and the limit is drawn over it."""
+
+
+def _inner_products(kind: Any, table: Table) -> "Figure":
+    sets = _sets(kind, table)
+    figure = blank_figure(0.5 + 2.6 * len(sets))
+    parts: Any = figure.subfigures(len(sets), 1, squeeze=False)[:, 0]
+    for part, (title, chosen) in zip(parts, sets, strict=True):
+        left, right = part.subplots(1, 2, width_ratios=[1.6, 1])
+        _histograms(left, chosen)
+        _means(right, chosen)
+        if title:
+            part.suptitle(title, fontsize=9)
+    return figure
+
+
+def _histograms(panel: "Axes", table: Table) -> None:
+    times, sources = _times(table), _sources(table)
+    shown = [times[k] for k in spaced(len(times), MOST_STATES)]
+    for t, colour in zip(shown, _colours(len(shown)), strict=True):
+        panel.plot([], [], color=colour, label=f"$t$ = {t:g}")
+        for source, n in sources:
+            part = table.where(t=t, source=source, n=n)
+            edges = np.append(part.column("low"), part.column("high")[-1])
+            panel.stairs(part.column("share"), edges, color=colour, linestyle=_LINES[source], linewidth=1.2)
+            if np.isfinite(part.column("equiangular")[0]):
+                panel.axvline(part.column("equiangular")[0], color=colour, linestyle=":", linewidth=1)
+    if ("limit", 0) in sources and len(sources) > 1:
+        panel.plot([], [], color="0.3", linestyle=_LINES["limit"], label="limit")
+    if np.isfinite(table.column("equiangular")).any():
+        panel.plot([], [], color="0.3", linestyle=":", label="equiangular law")
+    panel.set(yscale="log", xlim=(-1.02, 1.02), xlabel="inner product $\\langle x, y\\rangle$ of two tokens", ylabel="share of pairs")
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, handlelength=1.2, columnspacing=1.0)
+
+
+def _means(panel: "Axes", table: Table) -> None:
+    for source, n in _sources(table):
+        part = table.where(source=source, n=n)
+        t, first = np.unique(part.column("t"), return_index=True)
+        mean, law = part.column("mean")[first], part.column("equiangular")[first]
+        if source == "limit":
+            panel.plot(t, mean, linestyle=_LINES["limit"], color=COLOURS["density"], label="limit")
+            continue
+        panel.plot(t, mean, "o", color=COLOURS["tokens"], markersize=3, label=f"{n} tokens")
+        if np.isfinite(law).all():
+            panel.plot(t, law, "-", color="0.3", linewidth=1, label="equiangular law", zorder=0)
+    panel.set(xlabel="time $t$", ylabel="mean inner product")
+    panel.legend(loc="best")
