@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import special_ortho_group
 
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import normalise
@@ -29,4 +28,6 @@ def lopsided():
 @pytest.fixture
 def rotation():
     """Makes rotation matrices (d, d) that fix no axis."""
+    from scipy.stats import special_ortho_group  # imported late: it takes a while, and most tests do without
+
     return lambda d, seed=0: special_ortho_group.rvs(d, random_state=seed)

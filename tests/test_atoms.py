@@ -1,6 +1,7 @@
 """Clusters below the mesh: when atoms form, absorb and merge, that they move as clusters do, and that nothing resolved becomes one."""
 
 import warnings
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,12 @@ from meanfield_pde.systems.atoms import FORM, MERGE, REACH, Neighbourhoods, sett
 from meanfield_pde.transport.stencil import stencil
 
 CONTRACTING, EXPANDING = (atoms.Flow(lambda rows, rate=rate: rate, np.zeros_like) for rate in (1.0, 0.0))
-CIRCLE, SPHERE = mf.circle(128), mf.icosahedral(3)
+CIRCLE = mf.circle(128)
+
+
+@cache
+def sphere():
+    return mf.icosahedral(3)
 
 
 def at(*angles):
@@ -52,7 +58,7 @@ def formed(solution):
 @pytest.mark.parametrize(("beta", "time"), [(1.0, 3.464763), (4.0, 10.021878), (9.0, 465.8962)])
 def test_two_atoms_take_the_exact_time(d, beta, time):
     """From pi/2 to .1; measured: relative 5e-11, the times are known to seven digits."""
-    mesh = {2: CIRCLE, 3: SPHERE}[d]
+    mesh = CIRCLE if d == 2 else sphere()
     run = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(beta)), only_atoms(mesh, pair(d, np.pi / 2)), 1.1 * time, save_at=[time])
     assert run.atoms(0).masses.tolist() == [0.5, 0.5]
     angle = float(distance(*run.atoms(0).points))
@@ -180,12 +186,15 @@ def test_mass_is_exact_and_the_centroid_moves_by_h_squared(monkeypatch):
     assert left.sum() + found.total != pytest.approx(1.0, abs=1e-15)  # the control: 1e-14 of what an atom takes is lost
 
 
-TWO_BUMPS = mf.project(CIRCLE, mf.Mixture([mf.VonMisesFisher(x, 100.0) for x in at(-0.3, 0.9)], [0.5, 0.5]), normalise=True)
+def two_bumps():
+    return mf.project(CIRCLE, mf.Mixture([mf.VonMisesFisher(x, 100.0) for x in at(-0.3, 0.9)], [0.5, 0.5]), normalise=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "start", "beta"), [("formed", TWO_BUMPS, 9.0), ("absorbed", TWO_BUMPS, 9.0), ("merged", only_atoms(CIRCLE, at(0.3, 0.8)), 4.0)]
-)
+def two_atoms():
+    return only_atoms(CIRCLE, at(0.3, 0.8))
+
+
+@pytest.mark.parametrize(("kind", "start", "beta"), [("formed", two_bumps, 9.0), ("absorbed", two_bumps, 9.0), ("merged", two_atoms, 4.0)])
 def test_mass_that_atoms_lose_ends_the_run(kind, start, beta, monkeypatch):
     """The control of what is said here about mass: with each event of a kind, atoms lose 1e-9 of theirs."""
 
@@ -196,7 +205,7 @@ def test_mass_that_atoms_lose_ends_the_run(kind, start, beta, monkeypatch):
 
     monkeypatch.setattr(density, "settle", leaking)
     with pytest.raises(mf.SolveError, match=r"^the mass is 0\.99999999\d* at t = .*, wanted 1 within 1e-10$") as caught:
-        mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(beta)), start, 40.0)
+        mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(beta)), start(), 40.0)
     assert kind not in caught.value.solution.events.kind  # the step with the first of them is not taken
 
 
@@ -337,7 +346,7 @@ def test_comparison_and_energy_see_atoms(limit):
 @pytest.mark.parametrize("d", [2, 3])
 @pytest.mark.parametrize("beta", [4.0, 30.0])
 def test_sums_and_transforms_agree_where_there_are_atoms(d, beta):
-    mesh = {2: CIRCLE, 3: SPHERE}[d]
+    mesh = CIRCLE if d == 2 else sphere()
     state = mf.State(0.6 * mf.project(mesh, mf.VonMisesFisher(np.eye(d)[0], 3.0)), mf.Measure(pair(d, 0.7), [0.3, 0.1]))
     rates = []
     for method in ("direct", "spectral"):
@@ -353,8 +362,8 @@ def test_sums_and_transforms_agree_where_there_are_atoms(d, beta):
 
 
 def test_the_energy_of_cells_and_atoms_from_their_potentials():
-    state = mf.State(0.6 * mf.project(SPHERE, mf.VonMisesFisher((1, 0, 0), 3.0)), mf.Measure(pair(3, 0.7), [0.3, 0.1]))
-    system = mf.MeanFieldPDE(SPHERE, mf.Attention(4.0), method="direct")
+    state = mf.State(0.6 * mf.project(sphere(), mf.VonMisesFisher((1, 0, 0), 3.0)), mf.Measure(pair(3, 0.7), [0.3, 0.1]))
+    system = mf.MeanFieldPDE(sphere(), mf.Attention(4.0), method="direct")
     begun = system.begin(state)
     by_potential = system.energy(begun, system.rate(0.0, begun))
     assert by_potential.log == pytest.approx(mf.log_energy(system.attention, system.measure(begun)), rel=1e-12)

@@ -1,5 +1,7 @@
 """Bessel functions and exact solutions against printed numbers, closed forms, direct quadrature and token equations written here."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.integrate import quad, solve_ivp
@@ -47,13 +49,14 @@ def sphere_rule(n=60):
     return np.stack([s * np.cos(pp), s * np.sin(pp), zz], axis=-1).reshape(-1, 3), np.repeat(w, 2 * n) / (4 * n)
 
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(400)
+legendre = cache(np.polynomial.legendre.leggauss)
 
 
 def zonal_mean(d, f):
     """Mean over the uniform law of f(u), u one coordinate on S^{d-1}."""
-    angle = np.pi * (1 + NODES) / 2
-    weight = WEIGHTS * np.sin(angle) ** (d - 2)
+    nodes, weights = legendre(400)
+    angle = np.pi * (1 + nodes) / 2
+    weight = weights * np.sin(angle) ** (d - 2)
     return weight @ f(np.cos(angle)) / weight.sum()
 
 

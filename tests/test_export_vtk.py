@@ -10,9 +10,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import pyvista
-from vtkmodules.util.numpy_support import vtk_to_numpy
-from vtkmodules.vtkIOXML import vtkXMLPolyDataReader, vtkXMLUnstructuredGridReader
 
 import meanfield_pde as mf
 from meanfield_pde.files.series import write_vtk
@@ -100,6 +97,8 @@ class Swirl:
 
 def test_names_and_times(tmp_path, both):
     """R7: the .pvd gives physical times, 0, 0.1, 0.35, and relative, zero-padded names; no temporary file stays."""
+    import pyvista
+
     written = write_vtk(tmp_path / "a" / "b", *both)
     assert written == [tmp_path / "a" / "b" / "limit.pvd", tmp_path / "a" / "b" / "tokens.pvd"]
     cells, points = [f"limit/limit_00000{k}.vtu" for k in range(3)], [f"tokens/tokens_00000{k}.vtp" for k in range(3)]
@@ -122,6 +121,8 @@ def test_several_runs_of_one_kind(tmp_path, sphere_runs):
 
 
 def test_cell_arrays(tmp_path, both):
+    import pyvista
+
     limit, _ = both
     write_vtk(tmp_path, limit)
     mesh, d = limit.mesh, limit.mesh.dimension
@@ -143,6 +144,8 @@ def test_cell_arrays(tmp_path, both):
 
 
 def test_point_arrays(tmp_path, both):
+    import pyvista
+
     _, tokens = both
     write_vtk(tmp_path, tokens)
     for k, t in enumerate(TIMES):
@@ -157,6 +160,8 @@ def test_point_arrays(tmp_path, both):
 
 def test_atoms_are_a_second_series(tmp_path):
     """Cells and atoms hold all mass in every frame: before there is an atom, beside cells, and once there are only atoms."""
+    import pyvista
+
     for mesh, float32 in ((mf.icosahedral(2), False), (mf.circle(48), False), (mf.circle(48), True)):
         limit, d, folder = with_atoms(mesh), mesh.dimension, tmp_path / f"{mesh.name} {float32}"
         counts = [len(limit.atoms(k)) for k in range(3)]
@@ -195,6 +200,8 @@ def test_names_with_atoms_and_none_without(tmp_path, circle_runs):
 
 
 def test_velocity_is_that_of_the_frame_and_potential_only_where_there_is_one(tmp_path):
+    import pyvista
+
     limit, tokens = runs(mf.icosahedral(1), Swirl())
     write_vtk(tmp_path, limit, tokens)
     for k, t in enumerate(TIMES):
@@ -213,6 +220,10 @@ def test_velocity_is_that_of_the_frame_and_potential_only_where_there_is_one(tmp
 
 def test_extreme_values(tmp_path, sphere_runs):
     """R8: 5e-324, 1e-36 and 1e30 come back to the last bit, through vtk and through pyvista."""
+    import pyvista
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkIOXML import vtkXMLPolyDataReader, vtkXMLUnstructuredGridReader
+
     for solution, frame, reader in (
         (sphere_runs[0], "limit/limit_000000.vtu", vtkXMLUnstructuredGridReader()),
         (sphere_runs[1], "tokens/tokens_000000.vtp", vtkXMLPolyDataReader()),
@@ -243,6 +254,8 @@ def test_header_types_and_compression(tmp_path, both):
 
 def test_single_precision(tmp_path):
     """R10: points and arrays in float32 on request, at about half the size; times stay float64."""
+    import pyvista
+
     limit, tokens = runs(mf.icosahedral(3), mf.Attention(beta=4.0), count=1000)
     write_vtk(tmp_path / "double", limit, tokens)
     write_vtk(tmp_path / "single", limit, tokens, float32=True)
@@ -265,6 +278,8 @@ def test_single_precision(tmp_path):
 
 
 def test_old_files_are_replaced(tmp_path, sphere_runs):
+    import pyvista
+
     limit, _ = sphere_runs
     write_vtk(tmp_path, limit)
     shorter = replace(limit, times=limit.times[:2], masses=limit.masses[1:])

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +17,28 @@ from meanfield_pde.files.tables import write_csv
 NOBODY = 65534
 RING = mf.circle(12)
 LAW = mf.VonMisesFisher((1, 0), 1.0)
-LIMIT = mf.solve(mf.MeanFieldPDE(RING, mf.Attention(2.0)), mf.project(RING, LAW), 0.2, save_every=0.1)
-TOKENS = mf.solve(mf.ParticleSystem(mf.Attention(2.0)), mf.sample(LAW, 5, seed=0), 0.2, save_every=0.1)
+WRITERS = {
+    "mesh": lambda folder, limit, tokens: mf.write_mesh(folder / "m.vtu", limit.mesh),
+    "results": lambda folder, limit, tokens: mf.save(folder / "run.vtkhdf", limit),
+    "table": lambda folder, limit, tokens: write_csv(folder / "table.csv", ("n", "mass"), list(enumerate(limit.masses[0].tolist()))),
+    "comparison": lambda folder, limit, tokens: mf.compare(limit, tokens).write_csv(folder / "summary.csv"),
+    "picture": lambda folder, limit, tokens: mf.overview(folder / "overview.png", limit),
+    "film": lambda folder, limit, tokens: mf.film(folder / "film.gif", limit),
+    "series": lambda folder, limit, tokens: mf.write_vtk(folder, limit, tokens),
+}
+"""What writes files into a folder."""
 
 
-def writers(limit, tokens):
-    """What writes files into a folder."""
-    return {
-        "mesh": lambda folder: mf.write_mesh(folder / "m.vtu", limit.mesh),
-        "results": lambda folder: mf.save(folder / "run.vtkhdf", limit),
-        "table": lambda folder: write_csv(folder / "table.csv", ("n", "mass"), list(enumerate(limit.masses[0].tolist()))),
-        "comparison": lambda folder: mf.compare(limit, tokens).write_csv(folder / "summary.csv"),
-        "picture": lambda folder: mf.overview(folder / "overview.png", limit),
-        "film": lambda folder: mf.film(folder / "film.gif", limit),
-        "series": lambda folder: mf.write_vtk(folder, limit, tokens),
-    }
+@cache
+def runs():
+    limit = mf.solve(mf.MeanFieldPDE(RING, mf.Attention(2.0)), mf.project(RING, LAW), 0.2, save_every=0.1)
+    return limit, mf.solve(mf.ParticleSystem(mf.Attention(2.0)), mf.sample(LAW, 5, seed=0), 0.2, save_every=0.1)
 
 
-WRITERS = writers(LIMIT, TOKENS)
+def checkpointed(path):
+    mf.solve(runs()[0].system, mf.project(RING, LAW), 0.2, checkpoint=mf.Checkpoint(path))
+
+
 CASE = """
 t_end = 0.2
 save_every = 0.1
@@ -72,7 +77,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_writer_leaves_what_was_there(name, tmp_path):
-    WRITERS[name](tmp_path)
+    WRITERS[name](tmp_path, *runs())
     before, number = contents(tmp_path), 0
     while True:
         number += 1
@@ -80,10 +85,10 @@ def test_every_writer_leaves_what_was_there(name, tmp_path):
             disk = Full(patch, number)
             if number == 1:
                 with pytest.raises(OSError, match="No space left"):
-                    WRITERS[name](tmp_path)
+                    WRITERS[name](tmp_path, *runs())
             else:
                 try:
-                    WRITERS[name](tmp_path)
+                    WRITERS[name](tmp_path, *runs())
                 except OSError as error:
                     assert "No space left" in str(error)
         after = contents(tmp_path)
@@ -137,8 +142,8 @@ def closed():
         with pytest.raises(SystemExit, match="0"):
             main(["run", str(folder / "case.toml"), "--out", str(folder / "out")])
         for writer in WRITERS.values():
-            writer(folder)
-        mf.solve(LIMIT.system, mf.project(RING, LAW), 0.2, checkpoint=mf.Checkpoint(folder / "under_way.vtkhdf"))
+            writer(folder, *runs())
+        checkpointed(folder / "under_way.vtkhdf")
         (folder / "out").chmod(0o555)
         folder.chmod(0o555)
         root = os.geteuid() == 0
@@ -157,7 +162,7 @@ def closed():
 def test_every_writer_in_a_read_only_folder(name, closed):
     before = contents(closed)
     with pytest.raises(OSError, match=f"{re.escape(str(closed))}.* cannot be written: Permission denied$"):
-        WRITERS[name](closed)
+        WRITERS[name](closed, *runs())
     assert contents(closed) == before
 
 
@@ -165,7 +170,7 @@ def test_a_checkpoint_in_a_read_only_folder(closed):
     before = contents(closed)
     for name in ("under_way.vtkhdf", "new.vtkhdf"):
         with pytest.raises(OSError, match=rf"{name} cannot be written: Permission denied"):
-            mf.solve(LIMIT.system, mf.project(RING, LAW), 0.2, checkpoint=mf.Checkpoint(closed / name))
+            checkpointed(closed / name)
     assert contents(closed) == before
 
 

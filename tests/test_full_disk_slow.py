@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_checkpoints import After, digest, forming
-from test_full_disk import CASE, contents, writers
+from test_full_disk import CASE, contents
+from test_full_disk import WRITERS as WRITE
 
 import meanfield_pde as mf
 from meanfield_pde.cli import main
@@ -36,7 +37,7 @@ WRITERS = {
 def larger():
     mesh = mf.icosahedral(3)
     limit = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(2.0)), mf.project(mesh, LAW), 0.02, save_every=0.01)
-    return writers(limit, mf.solve(mf.ParticleSystem(mf.Attention(2.0)), mf.sample(LAW, 3000, seed=0), 0.02, save_every=0.01))
+    return limit, mf.solve(mf.ParticleSystem(mf.Attention(2.0)), mf.sample(LAW, 3000, seed=0), 0.02, save_every=0.01)
 
 
 @pytest.fixture
@@ -70,9 +71,9 @@ def by_pages(disk, instants, prepare, attempt):
 
 
 def fill_writer(disk, name):
-    folder, fresh, write = disk / "out", disk.parent / "fresh", larger()[name]
+    folder, fresh, runs = disk / "out", disk.parent / "fresh", larger()
     fresh.mkdir()
-    write(fresh)
+    WRITE[name](fresh, *runs)
     new = contents(fresh)
     old = dict.fromkeys(new, b"old")
 
@@ -83,7 +84,7 @@ def fill_writer(disk, name):
 
     def attempt():
         try:
-            write(folder)
+            WRITE[name](folder, *runs)
         except OSError as error:
             assert str(error).endswith(" cannot be written: No space left on device"), error
             found = contents(folder)

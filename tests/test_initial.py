@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from scipy.special import iv, ive
-from scipy.stats import chi2
 
 from meanfield_pde import exact
 from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
@@ -220,6 +219,8 @@ def largest_deviation(samples, expected):
 
 def statistic(law, mesh, tokens):
     """Pearson's chi-square of tokens against the projected law, as a quantile."""
+    from scipy.stats import chi2
+
     expected = len(tokens) * project(mesh, law) * mesh.areas
     seen = np.bincount(cell_of(mesh, tokens), minlength=mesh.n_cells)
     kept = expected > 5

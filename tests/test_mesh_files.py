@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import pyvista
-from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridReader
 
 from meanfield_pde.files import vtk_xml
 from meanfield_pde.files.meshes import read_mesh, write_mesh
@@ -56,6 +54,8 @@ def assert_same(mesh, other, tolerance=1e-15):
 
 def surface(path, points, cells, **cell_data):
     """A .vtu or surface file of polygons (or lines) given as lists of corners."""
+    import pyvista
+
     kinds = {2: 3, 3: 5, 4: 9}
     types = np.array([kinds.get(len(cell), 7) for cell in cells], dtype=np.uint8)
     flat = np.concatenate([[len(cell), *cell] for cell in cells])
@@ -115,6 +115,8 @@ def test_grid_holds_cells_and_points_only():
 @pytest.mark.parametrize("suffix", [".vtp", ".stl", ".obj"])
 def test_surface_files(tmp_path, suffix):
     """float32 points are moved back onto the sphere and told; triangles get circumcenters, which stay inside."""
+    import pyvista
+
     mesh = icosahedral(2, cells="triangles")
     data = pyvista.PolyData(mesh.vertices.astype(np.float32), faces=np.insert(mesh.cell_vertices, mesh.cell_offsets[:-1], 3))
     data.save(tmp_path / f"sphere{suffix}")
@@ -127,6 +129,8 @@ def test_surface_files(tmp_path, suffix):
 
 def test_mixed_cells_and_default_centers(tmp_path):
     """The cubed sphere with a quarter of its cells cut in two has centroids as centers; random triangles too, as some are obtuse."""
+    import pyvista
+
     points, cells = parts(cubed_sphere(4))
     cut = [part for k, cell in enumerate(cells) for part in ([cell[:3], [cell[0], *cell[2:]]] if k % 4 == 0 else [cell])]
     mesh = read_mesh(surface(tmp_path / "mixed.vtu", points, cut))
@@ -225,6 +229,8 @@ def test_reversed_and_shuffled_lines(tmp_path):
 
 def test_planar_and_open_surfaces(tmp_path):
     """M3."""
+    import pyvista
+
     flat = pyvista.Plane(i_resolution=4, j_resolution=4).cast_to_unstructured_grid()
     flat.save(tmp_path / "planar.vtu")
     refused(tmp_path / "planar.vtu", r"not on the unit sphere, largest deviation 1 at points\[12\]")
@@ -329,6 +335,8 @@ def test_circles_that_are_no_mesh(tmp_path):
 
 
 def test_numbers_and_cells_of_the_wrong_kind(tmp_path):
+    import pyvista
+
     points, cells = triangles(1)
     points[7, 1] = np.nan
     refused(surface(tmp_path / "nan.vtu", points, cells), r"points\[7\] is \[.*nan.*\], wanted finite numbers")
@@ -520,6 +528,9 @@ def test_header_says_64_bits_and_one_index_type(tmp_path):
 
 def test_vtk_and_pyvista_read_the_same_values(tmp_path):
     """R8: also numbers at the ends of the range."""
+    import pyvista
+    from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridReader
+
     mesh = icosahedral(1)
     data = grid(mesh)
     values = np.resize([5e-324, 1e-36, 1e30, -1e-300, 0.1, np.pi], mesh.n_cells)

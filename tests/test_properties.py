@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from scipy.stats import special_ortho_group
 
 import meanfield_pde as mf
 from meanfield_pde.laws.law import Law
@@ -206,6 +205,8 @@ def magnified(mesh):
 
 def turns_with_everything(problem, seed):
     """Mesh, law and matrices rotated: the same masses, and atoms rotated."""
+    from scipy.stats import special_ortho_group
+
     matrix = special_ortho_group.rvs(problem.mesh.dimension, random_state=seed)
     other = replace(
         problem,
@@ -281,6 +282,8 @@ def clouds(draw):
 
 
 def token_rotation(cloud, seed):
+    from scipy.stats import special_ortho_group
+
     matrix = special_ortho_group.rvs(cloud.tokens.dimension, random_state=seed)
     other = replace(
         cloud,
