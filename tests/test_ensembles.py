@@ -5,7 +5,8 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde.sphere import distance, normalise
-from meanfield_pde.stepping.ensembles import _exponential, solve_ensemble
+from meanfield_pde.stepping.ensembles import solve_ensemble
+from meanfield_pde.stepping.summed import _exponential
 
 TIMES = np.array([0.0, 0.3, 1.0, 2.0])
 
@@ -179,6 +180,88 @@ def test_a_run_does_not_depend_on_companions_order_threads_or_other_outputs(monk
     assert len(np.unique(evaluations)) > 3  # and every run has its own steps
 
 
+# --- models that are not compiled ---
+
+
+class ByHand:
+    """SA with beta = 4 as a user may write it; its velocity is multiplied by 1 + pace * t."""
+
+    def __init__(self, pace=0.0):
+        self.pace = pace
+
+    def velocity(self, points, measure, t=0.0):
+        weights = np.exp(4.0 * (points @ measure.points.T - 1)) * measure.masses
+        mean = weights @ measure.points / weights.sum(axis=1, keepdims=True)
+        return (1 + self.pace * t) * (mean - (mean * points).sum(axis=1, keepdims=True) * points)
+
+
+class Doubled(mf.Attention):
+    def velocity(self, *arguments, **options):
+        return 2 * super().velocity(*arguments, **options)
+
+
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_a_model_written_by_hand_gives_the_compiled_tokens(d):
+    starts, masses = uniform(3, 9, d), shares(3, 9)
+    compiled = solve_ensemble(mf.Attention(beta=4.0), starts, TIMES, masses=masses, rtol=1e-11)
+    ensemble = solve_ensemble(ByHand(), starts, TIMES, masses=masses, rtol=1e-11)
+    assert np.abs(ensemble.tokens - compiled.tokens).max() < 1e-8
+    assert ensemble.evaluations == pytest.approx(compiled.evaluations, rel=0.05) and len(np.unique(ensemble.evaluations)) > 1
+    assert (ensemble.tokens[:, 0] == compiled.tokens[:, 0]).all() and (ensemble.masses == masses).all()
+    faster = solve_ensemble(ByHand(pace=1e-6), starts, TIMES, masses=masses, rtol=1e-11)
+    assert np.abs(faster.tokens - compiled.tokens).max() > 1e-8  # the control: a millionth of the velocity is seen
+
+
+def test_a_model_that_depends_on_time_gets_the_time_of_the_run():
+    """A velocity of (1 + t) X moves tokens to t as X does to t + t^2 / 2."""
+    starts = uniform(2, 9, 3)
+    ensemble = solve_ensemble(ByHand(pace=1.0), starts, TIMES, rtol=1e-11)
+    changed = solve_ensemble(mf.Attention(beta=4.0), starts, TIMES + TIMES**2 / 2, rtol=1e-11)
+    assert np.abs(ensemble.tokens - changed.tokens).max() < 1e-8
+
+
+def test_an_attention_with_another_velocity_is_not_taken_for_the_compiled_one():
+    starts = uniform(2, 9, 3)
+    ensemble = solve_ensemble(Doubled(beta=4.0), starts, TIMES, rtol=1e-11)
+    assert np.abs(ensemble.tokens - solve_ensemble(mf.Attention(beta=4.0), starts, 2 * TIMES, rtol=1e-11).tokens).max() < 1e-8
+
+
+def test_a_run_that_is_not_compiled_does_not_depend_on_companions_or_other_outputs():
+    starts, times = uniform(3, 9, 3), np.linspace(0, 2, 11)
+    tokens, evaluations = bits(solve_ensemble(ByHand(), starts, times))
+    again, counts = bits(solve_ensemble(ByHand(), starts[[2, 0]], times))
+    assert (again == tokens[[2, 0]]).all() and (counts == evaluations[[2, 0]]).all()
+    assert (bits(solve_ensemble(ByHand(), starts, times[[0, 5, 10]]))[0] == tokens[:, [0, 5, 10]]).all()
+    resting = solve_ensemble(ByHand(), starts, [0.0])
+    assert (resting.tokens[:, 0] == normalise(starts)).all() and (resting.evaluations == 0).all()
+
+
+class FailsWhereTokensAreClose(ByHand):
+    """Its velocity is none, or too large for a float, where tokens are within an angle of 1/2 from t = 0.25 on."""
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.error = error
+
+    def velocity(self, points, measure, t=0.0):
+        velocity = super().velocity(points, measure, t)
+        if t < 0.25 or (points @ measure.points.T).min() < np.cos(0.5):
+            return velocity
+        if self.error is not None:
+            raise self.error
+        return np.full_like(velocity, np.nan)
+
+
+def test_runs_that_are_not_compiled_and_fail_are_named():
+    starts = np.concatenate([angled(0.0, 2.0), angled(0.0, 0.4), angled(0.0, 0.1)])
+    with pytest.raises(mf.SolveError, match=r"^run 1: the velocity of token 0 is \[nan nan\] at t = 0\.[23]\d*, wanted a finite number$"):
+        solve_ensemble(FailsWhereTokensAreClose(), starts, [0.1, 1.0])
+    large = OverflowError("e^900 is beyond double precision")
+    with pytest.raises(OverflowError, match=r"^run 1: e\^900 is beyond double precision, in the step from t = 0\.\d+$"):
+        solve_ensemble(FailsWhereTokensAreClose(large), starts, [0.1, 1.0])
+    assert np.isfinite(solve_ensemble(FailsWhereTokensAreClose(), starts[:1], [0.1, 1.0]).tokens).all()
+
+
 # --- the record ---
 
 
@@ -204,21 +287,11 @@ def test_measures_and_equality():
 THREE = np.eye(3)[None]
 
 
-class Constant:
-    def velocity(self, points, measure, t=0.0):
-        return np.zeros_like(points)
-
-
-class Doubled(mf.Attention):
-    def velocity(self, *arguments, **options):
-        return 2 * super().velocity(*arguments, **options)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"attention": Constant()}, "attention is the velocity model Constant, wanted Attention"),
-        ({"attention": Doubled()}, "attention is the velocity model Doubled, wanted Attention"),
+        ({"model": 3}, "model is 3, wanted an Attention or another object with velocity"),
+        ({"model": ByHand}, "model is .*ByHand.*, wanted an Attention or another object with velocity"),
         ({"starts": np.eye(3)}, r"starts has shape \(3, 3\), wanted \(R, n, d\)"),
         ({"starts": np.empty((0, 3, 3))}, r"starts has shape \(0, 3, 3\), wanted at least one run of one token"),
         ({"starts": np.empty((2, 0, 3))}, r"starts has shape \(2, 0, 3\), wanted at least one run of one token"),
@@ -239,7 +312,7 @@ class Doubled(mf.Attention):
     ],
 )
 def test_bad_input_is_named(changed, message):
-    given = {"attention": mf.Attention(value=np.eye(3)), "starts": THREE, "times": [1.0]} | changed
+    given = {"model": mf.Attention(value=np.eye(3)), "starts": THREE, "times": [1.0]} | changed
     with pytest.raises(ValueError, match=message):
         solve_ensemble(**given)
 

@@ -18,7 +18,7 @@ ROWS = (
     "models.attention",
     "transport.stencil transport.reconstruction transport.flux",
     "systems.system systems.components systems.atoms systems.density systems.particles",
-    "stepping.stepper stepping.ssp stepping.adaptive stepping.phased stepping.choice stepping.ensembles",
+    "stepping.stepper stepping.ssp stepping.adaptive stepping.phased stepping.choice stepping.summed stepping.compiled stepping.ensembles",
     "solution",
     "files.contents files.replacing files.tables files.tokens files.vtk files.stl_obj files.vtk_xml files.meshes",
     "files.vtkhdf files.results files.checkpoints files.series",
