@@ -11,6 +11,7 @@ from meanfield_pde.files.meshes import read_mesh, write_mesh
 from meanfield_pde.files.results import load, save
 from meanfield_pde.files.series import write_vtk
 from meanfield_pde.files.tokens import read_tokens
+from meanfield_pde.integrals.methods import Auto, Direct, Spectral
 from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import bin_tokens, project
@@ -23,10 +24,12 @@ from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.models.attention import Attention
+from meanfield_pde.models.velocity import Field, VelocityModel
 from meanfield_pde.pictures.films import film
 from meanfield_pde.pictures.pictures import overview, staircase
+from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.solution import Solution
-from meanfield_pde.solve import PinnedWarning, resume, solve
+from meanfield_pde.solve import resume, solve
 from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.ensembles import Ensemble, solve_ensemble
 from meanfield_pde.stepping.ssp import EULER, SSP, SSPRK2, SSPRK3
@@ -43,9 +46,12 @@ __all__ = [
     "SSPRK3",
     "Adaptive",
     "Attention",
+    "Auto",
     "Checkpoint",
     "Comparison",
+    "Direct",
     "Ensemble",
+    "Field",
     "MeanFieldPDE",
     "Measure",
     "Mixture",
@@ -56,12 +62,14 @@ __all__ = [
     "Smoothed",
     "Solution",
     "SolveError",
+    "Spectral",
     "SphereMesh",
     "Stage",
     "State",
     "Study",
     "StudyResult",
     "Uniform",
+    "VelocityModel",
     "VonMisesFisher",
     "aggregate",
     "bin_tokens",

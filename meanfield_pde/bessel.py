@@ -52,6 +52,25 @@ def bessel_ratio(nu: float, r: ArrayLike) -> FloatArray:
     return ratio[()]
 
 
+def bessel_ratios(nu: float, r: float, count: int) -> FloatArray:
+    """I_{nu+j+1}(r) / I_{nu+j}(r) for j = 0 .. count - 1, by the recurrence downwards from the highest order."""
+    ratios = np.empty(count)
+    ratio = float(bessel_ratio(nu + count, r))
+    for j in range(count - 1, -1, -1):
+        ratio = r / (2 * (nu + j + 1) + r * ratio)
+        ratios[j] = ratio
+    return ratios
+
+
+def degree_factors(d: int, r: float, band: int) -> FloatArray:
+    """What e^{<z, y>}, |z| = r, multiplies harmonics of degree k = 0 .. band by, scaled by e^{-r}: Lambda_k(r) e^{-r}, (band + 1,).
+
+    The one place of these factors for any dimension d >= 2: transforms, distances and growth rates take them from here.
+    """
+    ratios = bessel_ratios(d / 2 - 1, r, band)
+    return np.exp(float(log_lambda(d, 0, r)) - r) * np.concatenate([[1.0], np.cumprod(ratios)])
+
+
 def _log_0f1(nu: float, r: FloatArray) -> FloatArray:
     """log of 0F1(; nu+1; r^2/4) = Gamma(nu+1) (2/r)^nu I_nu(r), which is 1 at r=0."""
     steps = _steps(nu)

@@ -31,9 +31,10 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.pictures.films import film as make_film
 from meanfield_pde.pictures.pictures import overview, staircase
+from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.solution import Solution
-from meanfield_pde.solve import PinnedWarning, solve
 from meanfield_pde.solve import resume as resume_run
+from meanfield_pde.solve import solve
 from meanfield_pde.studies.study import study as run_study
 from meanfield_pde.systems.system import SolveError
 

@@ -122,11 +122,6 @@ def having(name: str, value: Any, wanted: str, *attributes: str) -> None:
         raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
 
 
-def velocity_model(name: str, value: Any) -> None:
-    """ValueError unless `value` is an `Attention` or another object with a velocity."""
-    having(name, value, "an Attention or another object with velocity(points, measure, t)", "velocity")
-
-
 def function(name: str, value: Any, wanted: str) -> None:
     """ValueError unless `value` can be called; `wanted` says with what. A class is no function."""
     if isinstance(value, type) or not callable(value):

@@ -4,7 +4,7 @@ Arrays that may be too large for memory are `Rows`, which are read when they are
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, cast
 
@@ -96,9 +96,10 @@ class Rows(NDArrayOperatorsMixin):
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two records, arrays or plain values have the same type and the same contents; NaN equals NaN, and rows the array they make.
+    """Whether two records, arrays or plain values have the same type and the same contents, to the last bit.
 
-    Fields that a record computes for itself (init=False) do not count.
+    NaN equals NaN. `Rows` equal the array that they would be read to. Fields that a record computes from others (init=False) are not
+    compared.
     """
     if isinstance(a, Rows) or isinstance(b, Rows):
         return np.shape(a) == np.shape(b) and all(equal(one, other) for one, other in zip(a, b, strict=True))
@@ -109,9 +110,22 @@ def equal(a: Any, b: Any) -> bool:
             return all(equal(np.asarray(a[name]), np.asarray(b[name])) for name in a.dtype.names)
         numeric = a.dtype.kind in "fc"
         return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=numeric))
+    if isinstance(a, Mapping):
+        return list(a) == list(b) and all(equal(a[name], b[name]) for name in a)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
     if is_dataclass(a):
         return all(equal(getattr(a, field.name), getattr(b, field.name)) for field in fields(a) if field.init)
     return bool(a == b)
+
+
+class Record:
+    """Base of frozen dataclasses with arrays: equal if all their fields are (`equal`)."""
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 REMEMBERED = 12

@@ -1,9 +1,11 @@
 """What a run leaves: states at the output times, one line per accepted step, and how it was made.
 
-Data in: a system and its saved states. Data out: measures at any output, history, a summary in words.
+Data in: a system and its saved states, as the columns that the system stores them in. Data out: measures at any output, history, a summary
+in words.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,40 +13,39 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
-from meanfield_pde.records import equal
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.models.velocity import VelocityModel
+from meanfield_pde.records import Record
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.systems.system import System
 
-HISTORY_FIELDS = ("t", "dt", "mass", "energy", "log_energy", "minimum", "atoms", "clusters", "diffuse")
+HISTORY_FIELDS = ("t", "dt", "mass", "energy", "log_energy", "minimum", "atoms", "clusters", "cell_mass")
 HISTORY_TYPE = np.dtype([(name, np.float64) for name in HISTORY_FIELDS])
 
 
 def event_type(d: int) -> np.dtype:
-    """The type of an event on S^{d-1}: what `atoms.Event` holds."""
+    """The type of an event on S^{d-1}: what `systems.atoms.Event` holds."""
     numbers = [(name, np.float64) for name in ("mass", "radius", "total")]
     return np.dtype([("t", np.float64), ("kind", "U8"), ("place", np.float64, (d,)), *numbers])
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(Record):
     """A run at its output times.
 
-    system: the `MeanFieldPDE` or `ParticleSystem`. times: (n_t,). masses: (n_t, n_cells) for a density, (n_t, n) for tokens.
-    positions: (n_t, n, d), None for a density, whose masses sit at the mesh's centers. Masses and positions of a loaded run are
-    `records.Rows`, arrays whose outputs are read from the file when they are asked for. atom_states: a density's atoms, n_t measures.
-    history: record array with one row per accepted step, fields t, dt, mass, energy (inf beyond double precision), log_energy, minimum
-    (smallest mass of a cell or token), atoms (their number; of tokens for tokens), clusters (the atoms within .1 radians of one another
-    counted once; 0 for tokens) and diffuse (mass on cells), all at the end of the step. events: record array with one row for each time
-    that an atom formed, absorbed or merged (or that the plain scheme pinned a cluster), fields t, kind, place (d,), mass, radius and
-    total as in `atoms.Event`. status: "done", or why the run stopped early.
+    system: the `MeanFieldPDE`, `ParticleSystem` or another system. times: (n_t,). columns: its states as the system stores them, arrays
+    with one row an output (`System.columns`); in a loaded run those of cells and tokens are `records.Rows`, whose outputs are read from
+    the file when they are asked for. history: record array with one row per accepted step, fields t, dt, mass, energy (inf beyond double
+    precision, nan if the model has none), log_energy, minimum (smallest mass of a cell or token), atoms (their number; of tokens for
+    tokens), clusters (atoms within .1 radians of one another counted once; 0 for tokens) and cell_mass (mass on cells), all at the end of
+    the step. events: record array with one row for each time that an atom formed, absorbed or merged (or that the plain scheme pinned a
+    cluster), fields t, kind, place (d,), mass, radius and total as in `systems.atoms.Event`. status: "done", or why the run stopped early.
     record: how it was made (method, seeds, versions), plain values.
     """
 
     system: System[Any]
     times: FloatArray
-    masses: FloatArray
-    positions: FloatArray | None
-    atom_states: tuple[Measure, ...]
+    columns: Mapping[str, Any]
     history: np.recarray
     events: np.recarray
     status: str
@@ -56,14 +57,21 @@ class Solution:
         return self.system.kind
 
     @property
-    def mesh(self) -> Any:
+    def mesh(self) -> SphereMesh:
         """The mesh of a density. Raises AttributeError for tokens, which have none."""
-        return self.system.mesh  # type: ignore[attr-defined]
+        if self.system.mesh is None:
+            raise AttributeError(f"{self.kind} have no mesh, wanted a density")
+        return self.system.mesh
 
     @property
-    def attention(self) -> Any:
+    def model(self) -> VelocityModel:
         """The velocity model."""
-        return self.system.attention  # type: ignore[attr-defined]
+        return self.system.model
+
+    @property
+    def masses(self) -> FloatArray:
+        """Masses of the cells (n_t, n_cells), without the atoms, or of the tokens (n_t, n)."""
+        return self.columns["masses"]
 
     @property
     def averages(self) -> FloatArray:
@@ -73,23 +81,24 @@ class Solution:
     @property
     def tokens(self) -> FloatArray:
         """Token positions (n_t, n, d). Raises AttributeError for a density."""
-        if self.positions is None:
-            raise AttributeError("a density has no tokens, wanted `averages` or `measure(k)`")
-        return self.positions
+        if "positions" not in self.columns:
+            raise AttributeError(f"a {self.kind} has no tokens, wanted `averages` or `measure(k)`")
+        return self.columns["positions"]
+
+    def stored(self, k: int) -> Any:
+        """The state at output k as the system keeps it (negative counts from the end). Raises ValueError if there is no such output."""
+        return self.system.restored(self.columns, inputs.integer("k", k, low=-len(self.times), high=len(self.times) - 1) % len(self.times))
 
     def measure(self, k: int) -> Measure:
-        """The measure at output k, cells and atoms (negative counts from the end). Raises ValueError if there is no such output."""
-        inputs.integer("k", k, low=-len(self.times), high=len(self.times) - 1)
-        if self.positions is not None:
-            return Measure.trusted(self.positions[k], self.masses[k])
-        return Measure.joined(Measure.trusted(self.mesh.centers, self.masses[k]), self.atom_states[k])
+        """The measure at output k, cells and atoms, or tokens (negative counts from the end). ValueError if there is no such output."""
+        return self.system.measure(self.stored(k))
 
     def atoms(self, k: int) -> Measure:
         """The atoms of a density at output k. Raises ValueError if there is no such output, AttributeError for tokens."""
-        inputs.integer("k", k, low=-len(self.times), high=len(self.times) - 1)
-        if self.positions is not None:
-            raise AttributeError("tokens have no atoms, wanted `tokens` or `measure(k)`")
-        return self.atom_states[k]
+        state = self.stored(k)
+        if self.system.mesh is None:
+            raise AttributeError(f"{self.kind} have no atoms, wanted `tokens` or `measure(k)`")
+        return state.atoms
 
     def summary(self) -> str:
         """Mass, energy, resolution and method in a few lines."""
@@ -100,12 +109,9 @@ class Solution:
                 f"mass {last.mass:.15g} (largest drift {np.abs(self.history.mass - self.measure(0).total).max():.1e}), "
                 f"minimum {self.history.minimum.min():.3g}, log energy {first.log_energy:.6g} -> {last.log_energy:.6g}"
             )
-            if self.kind == "density" and len(self.events):
+            if len(self.events):
                 counts = Counter(self.events.kind.tolist())
                 happened = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-                lines.append(f"atoms: {last.atoms:.0f} now, mass {last.mass - last.diffuse:.6g}; events: {happened}")
+                lines.append(f"atoms: {last.atoms:.0f} now, mass {last.mass - last.cell_mass:.6g}; events: {happened}")
         lines += [f"{key}: {value}" for key, value in self.record.items() if not isinstance(value, dict)]
         return "\n".join(lines)
-
-    def __eq__(self, other: object) -> bool:
-        return equal(self, other)

@@ -5,38 +5,25 @@ Data in: a system, a start, times. Data out: `Solution`. Output times are hit ex
 
 import json
 import os
-import platform
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
-from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, Keeper, Kept, read_checkpoint
+from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, CheckpointWriter, read_checkpoint
 from meanfield_pde.measure import Measure
 from meanfield_pde.progress import Progress, progress_bar
-from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
+from meanfield_pde.recorder import Recorder
+from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping.choice import resolve_stepper
 from meanfield_pde.stepping.stepper import Integration, Stepper
-from meanfield_pde.systems.atoms import Event
-from meanfield_pde.systems.density import Masses
 from meanfield_pde.systems.system import SolveError, System
-from meanfield_pde.threads import thread_count
 
 Callback = Callable[[float, Measure], object]
 MOST_OUTPUTS = 10_000_000
-LARGEST_DRIFT = 1e-10
-"""Of the total mass, in a run."""
-PINNED = "a cluster is narrower than the mesh, which holds it fast; atoms=True lets it move on"
-
-
-class PinnedWarning(UserWarning):
-    """A run without atoms is wrong from here on."""
 
 
 def solve(
@@ -76,30 +63,36 @@ def solve(
     if checkpoint is not None:
         inputs.instance("checkpoint", checkpoint, Checkpoint)
     given = _checked_record(record)
-    keeper = None if checkpoint is None else Keeper(checkpoint, method, times, t_end)
-    recorder = _Recorder(system, method, state, given)
-    return _finished(lambda: method.begin(system, state, 0.0, t_end), times, t_end, recorder, watchers, report, keeper)
+    writer = None if checkpoint is None else CheckpointWriter(checkpoint, method, times, t_end)
+    recorder = Recorder(system, method, state, given)
+    return _finished(lambda: method.begin(system, state, 0.0, t_end), times, t_end, recorder, watchers, report, writer)
 
 
-def resume(path: str | os.PathLike[str], *, callbacks: Iterable[Callback] = (), progress: bool | Progress = False) -> Solution:
+def resume(
+    path: str | os.PathLike[str],
+    *,
+    callbacks: Iterable[Callback] = (),
+    progress: bool | Progress = False,
+    kinds: Iterable[type] = (),
+) -> Solution:
     """Go on with a run from its newest whole checkpoint (see `solve`), which goes on keeping itself by the same rule.
 
     The result is that of the uninterrupted run, bit for bit, as long as the number of threads is the same; another number is recorded, as
-    is where the run was taken up. Callbacks are not kept. Raises FileNotFoundError if there is no checkpoint, ValueError if none is whole
-    or the run is over, and SolveError as `solve`.
+    is where the run was taken up. Callbacks are not kept. kinds: classes of one's own (models, say) that the run was made with. Raises
+    FileNotFoundError if there is no checkpoint, ValueError if none is whole or the run is over, and SolveError as `solve`.
     """
-    kept = read_checkpoint(path)
-    system = kept.solution.system
+    stored = read_checkpoint(path, kinds)
+    system = stored.solution.system
     watchers, report = _watchers(callbacks), _checked_progress(progress)
-    recorder = _Recorder.resumed(kept)
-    keeper = Keeper.resumed(kept)
+    recorder = Recorder.resumed(stored)
+    writer = CheckpointWriter.resumed(stored)
 
     def begin() -> Integration:
-        run = kept.stepper.resume(system, recorder.state, kept.memory, kept.t_end)
-        recorder.take_up(run, kept.work)
+        run = stored.stepper.resume(system, recorder.state, stored.memory, stored.t_end)
+        recorder.hand_over(run)
         return run
 
-    return _finished(begin, kept.times, kept.t_end, recorder, watchers, report, keeper)
+    return _finished(begin, stored.times, stored.t_end, recorder, watchers, report, writer)
 
 
 def output_times(t_end: float, save_every: float | None, save_at: ArrayLike | None) -> FloatArray:
@@ -153,23 +146,23 @@ def _finished(
     begin: Callable[[], Integration],
     times: FloatArray,
     t_end: float,
-    recorder: "_Recorder",
+    recorder: Recorder,
     watchers: tuple[Callback, ...],
     progress: bool | Progress,
-    keeper: Keeper | None,
+    writer: CheckpointWriter | None,
 ) -> Solution:
     """The solution of a run from where it begins; a failed one is handed over as far as it went."""
     with progress_bar(progress, recorder.system.kind) as report:
         try:
-            status = _run(begin(), times, t_end, recorder, watchers, report, keeper)
+            status = _run(begin(), times, t_end, recorder, watchers, report, writer)
         except SolveError as error:
             error.solution = recorder.solution(f"failed: {error}")
-            if keeper is not None:
-                keeper.fail(error.solution)
+            if writer is not None:
+                writer.fail(error.solution)
             raise
     solution = recorder.solution(status)
-    if keeper is not None and status == "done":
-        keeper.finish(solution)
+    if writer is not None and status == "done":
+        writer.finish(solution)
     return solution
 
 
@@ -177,10 +170,10 @@ def _run(
     run: Integration,
     times: FloatArray,
     t_end: float,
-    recorder: "_Recorder",
+    recorder: Recorder,
     watchers: tuple[Callback, ...],
     report: Progress,
-    keeper: Keeper | None,
+    writer: CheckpointWriter | None,
 ) -> str:
     system, saved, reason = recorder.system, recorder.outputs, None
     while True:
@@ -189,8 +182,8 @@ def _run(
             saved += 1
         if run.t >= t_end and reason is None:
             return "done"
-        if keeper is not None and (reason is not None or keeper.due(run.t, recorder.steps)):
-            keeper.write(recorder.solution(RUNNING), recorder.outputs, run.memory(), run.work)
+        if writer is not None and (reason is not None or writer.due(run.t, recorder.steps)):
+            writer.write(recorder.solution(RUNNING), recorder.outputs, run.memory(), run.work)
         if reason is not None:
             return reason
         before = run.t
@@ -206,120 +199,3 @@ def _run(
 def _asked_to_stop(watchers: tuple[Callback, ...], t: float, measure: Measure) -> str | None:
     reasons = [reason for watcher in watchers if isinstance(reason := watcher(t, measure), str)]
     return f"stopped at t = {t:.9g}: {reasons[0]}" if reasons else None
-
-
-class _Recorder:
-    """Collects outputs and steps; keeps the last good state so that a failed run can hand it back."""
-
-    def __init__(self, system: System[Any], stepper: Stepper, start: Any, given: Mapping[str, Any]) -> None:
-        self.system, self._stepper, self._given = system, stepper, dict(given)
-        self._origin: dict[str, Any] = {"threads": thread_count()}
-        self._times: list[float] = []
-        self._states: list[Any] = []
-        self._steps: list[tuple[float, ...]] = []
-        self._last = (0.0, start)
-        self._work: Counter[str] = Counter()
-        self._events: list[Any] = []
-        self._mass = system.measure(start).total
-
-    @classmethod
-    def resumed(cls, kept: Kept) -> "_Recorder":
-        """The recorder of a run as its checkpoint left it."""
-        solution, system = kept.solution, kept.solution.system
-        recorder = cls(system, kept.stepper, _state(solution, -1), solution.record)
-        recorder._mass = solution.measure(0).total
-        recorder._last = (float(solution.times[-1]), recorder.state)
-        recorder._times = solution.times[: kept.outputs].tolist()
-        recorder._states = [_state(solution, k) for k in range(kept.outputs)]
-        recorder._steps = [tuple(row) for row in solution.history.tolist()]
-        recorder._events = [Event(t, kind, tuple(place), *rest) for t, kind, place, *rest in solution.events.tolist()]
-        where = f"t = {solution.times[-1]:.9g}"
-        before, now = solution.record["threads"], thread_count()
-        recorder._origin["threads"] = before if str(before).split()[-1] == str(now) else f"{before}, from {where} on {now}"
-        earlier = [solution.record["resumed"]] if "resumed" in solution.record else []
-        recorder._origin["resumed"] = ", ".join([*earlier, f"{where} ({kept.source.name})"])
-        return recorder
-
-    @property
-    def outputs(self) -> int:
-        return len(self._times)
-
-    @property
-    def steps(self) -> int:
-        return len(self._steps)
-
-    @property
-    def state(self) -> Any:
-        """The last good one."""
-        return self._last[1]
-
-    def take_up(self, run: Integration, work: Mapping[str, int]) -> None:
-        """Gives a run that goes on what it had counted and met before."""
-        run.work.clear()
-        run.work.update(work)
-        self._work = run.work
-        run.events.extend(self._events)
-
-    def save(self, t: float, state: Any) -> None:
-        if not self._times or t > self._times[-1]:
-            self._times.append(t)
-            self._states.append(state)
-
-    def log(self, run: Integration, dt: float) -> None:
-        measure = self.system.measure(run.state)
-        if abs(measure.total - self._mass) > LARGEST_DRIFT:
-            raise SolveError(f"the mass is {measure.total:.15g} at t = {run.t:.9g}, wanted {self._mass:.15g} within {LARGEST_DRIFT:g}")
-        self._last, self._work = (run.t, run.state), run.work
-        new = run.events[len(self._events) :]
-        for event in new:
-            if event.kind == "pinned":
-                warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=5)
-        self._events += new
-        energy = self.system.energy(run.state, run.rate)
-        self._steps.append((run.t, dt, measure.total, energy.value, energy.log, *self.system.tally(run.state)))
-
-    def solution(self, status: str) -> Solution:
-        times, states = self._times, self._states
-        if status != "done" and not (times and times[-1] >= self._last[0]):
-            times, states = [*times, self._last[0]], [*states, self._last[1]]
-        moving = self.system.kind == "tokens"
-        d = self.system.measure(self._last[1]).dimension
-        return Solution(
-            system=self.system,
-            times=np.array(times),
-            masses=np.array([state.masses if moving else state.cells for state in states]),
-            positions=np.array([state.points for state in states]) if moving else None,
-            atom_states=() if moving else tuple(state.atoms for state in states),
-            history=np.array(self._steps, dtype=HISTORY_TYPE).view(np.recarray),
-            events=np.array(self._events, dtype=event_type(d)).view(np.recarray),
-            status=status,
-            record=self._given | _record(self.system, self._stepper, self._work) | self._origin,
-        )
-
-
-def _state(solution: Solution, k: int) -> Any:
-    """The system's state at an output."""
-    if solution.kind == "tokens":
-        return solution.measure(k)
-    return Masses(np.asarray(solution.masses[k]), solution.atom_states[k])
-
-
-def _record(system: System[Any], stepper: Stepper, work: Counter[str]) -> dict[str, Any]:
-    described = {"stepper": stepper.describe(), "method": str(system.method)}  # type: ignore[attr-defined]
-    if work:
-        described["points evaluated"] = ", ".join(f"{count} by {name}" for name, count in sorted(work.items()) if count)
-    if system.kind == "density":
-        mesh = system.mesh  # type: ignore[attr-defined]
-        described |= {
-            "mesh": f"{mesh.name}, {mesh.n_cells} cells, spacing {mesh.spacing:.4g}",
-            "order": system.order,  # type: ignore[attr-defined]
-            "atoms": system.atoms,  # type: ignore[attr-defined]
-            "face velocity": system.face_velocity_form,  # type: ignore[attr-defined]
-        }
-    return described | {"versions": versions()}
-
-
-def versions() -> dict[str, str]:
-    """What a result was made with: this package, those that compute, and Python."""
-    packages = {name: version(name) for name in ("meanfield-pde", "numpy", "scipy", "numba", "ducc0")}
-    return packages | {"python": platform.python_version()}

@@ -4,6 +4,7 @@ import warnings
 from functools import cache
 from itertools import pairwise
 
+import fields
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -285,7 +286,7 @@ def towards_the_equator(x):
 )
 def test_no_false_atom(model, law, t_end):
     run = mf.solve(mf.MeanFieldPDE(mf.icosahedral(4), model), mf.project(mf.icosahedral(4), law, normalise=True), t_end)
-    assert len(run.events) == 0 and len(run.atoms(-1)) == 0 and run.history.diffuse[-1] == pytest.approx(1.0, abs=1e-13)
+    assert len(run.events) == 0 and len(run.atoms(-1)) == 0 and run.history.cell_mass[-1] == pytest.approx(1.0, abs=1e-13)
 
 
 def test_a_cluster_in_the_same_flow_becomes_one():
@@ -315,7 +316,7 @@ def test_a_run_tells_its_atoms(limit):
     counts = [len(limit.atoms(k)) for k in range(61)]
     assert counts[0] == 0 and counts[-1] == limit.history.atoms[-1] > 0
     assert max(abs(limit.measure(k).total - 1) for k in range(61)) < 1e-14
-    assert limit.history.diffuse[0] == pytest.approx(1, abs=1e-13) and limit.history.diffuse[-1] == 0
+    assert limit.history.cell_mass[0] == pytest.approx(1, abs=1e-13) and limit.history.cell_mass[-1] == 0
     assert set(limit.events.kind) == {"formed", "absorbed", "merged"} and (np.diff(limit.events.t) >= 0).all()
     assert np.abs(np.linalg.norm(limit.events.place, axis=1) - 1).max() < 1e-14
     assert "atoms: " in limit.summary() and "formed" in limit.summary()
@@ -336,10 +337,10 @@ def test_a_run_with_atoms_survives_its_file(limit, tmp_path):
 
 
 def test_comparison_and_energy_see_atoms(limit):
-    tokens = mf.solve(mf.ParticleSystem(limit.attention), limit.atoms(-1), 60.0, save_every=20.0)
+    tokens = mf.solve(mf.ParticleSystem(limit.model), limit.atoms(-1), 60.0, save_every=20.0)
     table = mf.compare(limit, tokens)
     assert table.columns["w1"][-1] < 0.01 and table.columns["w1"][0] > 0.1
-    assert mf.energy(limit.attention, limit.measure(-1)) == pytest.approx(limit.history.energy[-1], rel=1e-13)
+    assert mf.energy(limit.model, limit.measure(-1)) == pytest.approx(limit.history.energy[-1], rel=1e-13)
     assert len(mf.clusters(limit.measure(-1), 0.01)) == len(limit.atoms(-1))
 
 
@@ -357,7 +358,7 @@ def test_sums_and_transforms_agree_where_there_are_atoms(d, beta):
     assert np.abs(sums.potential - transforms.potential).max() <= 1e-10 * np.abs(sums.potential).max()
     assert np.abs(sums.change - transforms.change)[mesh.n_cells :].max() <= 1e-12
     without = mf.MeanFieldPDE(mesh, mf.Attention(beta), order=1, method="spectral")
-    alone = without.rate(0.0, without.state(mf.project(mesh, mf.VonMisesFisher(np.eye(d)[0], 3.0)) * mesh.areas))
+    alone = without.rate(0.0, fields.state_of(without, mf.project(mesh, mf.VonMisesFisher(np.eye(d)[0], 3.0)) * mesh.areas))
     assert np.abs(alone.potential - sums.potential).max() > 0.01 * np.abs(sums.potential).max()  # the control: atoms count
 
 
@@ -366,7 +367,7 @@ def test_the_energy_of_cells_and_atoms_from_their_potentials():
     system = mf.MeanFieldPDE(sphere(), mf.Attention(4.0), method="direct")
     begun = system.begin(state)
     by_potential = system.energy(begun, system.rate(0.0, begun))
-    assert by_potential.log == pytest.approx(mf.log_energy(system.attention, system.measure(begun)), rel=1e-12)
+    assert by_potential.log == pytest.approx(mf.log_energy(system.model, system.measure(begun)), rel=1e-12)
 
 
 def test_atoms_alone_are_summed_whatever_the_method():
@@ -374,7 +375,7 @@ def test_atoms_alone_are_summed_whatever_the_method():
     system = mf.MeanFieldPDE(CIRCLE, mf.Attention(1e5), method="spectral")
     run = mf.solve(system, only_atoms(CIRCLE, at(0.0, 0.01, 2.0)), 50.0)
     assert run.record["points evaluated"].endswith("by sums") and run.history.atoms[-1] == 2
-    assert run.history.log_energy[-1] == pytest.approx(mf.log_energy(system.attention, run.measure(-1)), rel=1e-13)
+    assert run.history.log_energy[-1] == pytest.approx(mf.log_energy(system.model, run.measure(-1)), rel=1e-13)
 
 
 # --- stages ---
@@ -404,11 +405,11 @@ def test_stages_of_tokens_and_of_atoms_are_the_same():
 
 def test_a_run_stops_when_it_is_metastable(limit):
     system = limit.system
-    run = mf.solve(system, limit.averages[0], 1e6, callbacks=[mf.metastable(system.attention, 1e-4)])
+    run = mf.solve(system, limit.averages[0], 1e6, callbacks=[mf.metastable(system.model, 1e-4)])
     assert "metastable: mean speed" in run.status and "converged" not in run.status
     assert 5 < run.times[-1] < 1e6 and len(run.atoms(-1)) > 1
     with pytest.raises(ValueError, match="speed is 0, wanted a number > 0"):
-        mf.metastable(system.attention, 0.0)
+        mf.metastable(system.model, 0.0)
 
 
 def test_the_slow_phase_costs_no_more_steps(limit):
@@ -460,10 +461,10 @@ def test_spikes_become_atoms_however_near_they_are(monkeypatch):
     law = mf.Mixture([mf.VonMisesFisher(x, 12.0) for x in normalise(np.random.default_rng(1).normal(size=(5, 3)))], [0.2] * 5)
     system, start = mf.MeanFieldPDE(mesh, mf.Attention(30.0)), mf.project(mesh, law, normalise=True)
     run = mf.solve(system, start, 60.0)
-    assert run.history.diffuse[-1] < 1e-3 and len(run.atoms(-1)) >= 2
+    assert run.history.cell_mass[-1] < 1e-3 and len(run.atoms(-1)) >= 2
     assert np.abs(run.history.mass - 1).max() < 1e-14
     monkeypatch.setattr(atoms, "SPIKE", np.inf)  # the control: the rest stays pinned
-    assert mf.solve(system, start, 60.0).history.diffuse[-1] > 0.1
+    assert mf.solve(system, start, 60.0).history.cell_mass[-1] > 0.1
 
 
 def test_tokens_on_their_way_are_no_stage(limit):

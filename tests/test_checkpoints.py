@@ -216,7 +216,7 @@ def with_last_masses_moved(solution):
 
 def with_areas_changed(solution):
     mesh = replace(solution.mesh, areas=solution.mesh.areas * (1 + 1e-13))
-    return replace(solution, system=mf.MeanFieldPDE(mesh, solution.attention))
+    return replace(solution, system=mf.MeanFieldPDE(mesh, solution.model))
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_run_that_dies_in_its_first_step_goes_on(tmp_path):
 
     with pytest.raises(RuntimeError, match="killed"):
         mf.solve(run[0], run[1], **run[2], callbacks=[dies], checkpoint=mf.Checkpoint(path))
-    assert os.listdir(tmp_path) == ["run.vtkhdf"] and mf.load(path).attention.beta == 3.0
+    assert os.listdir(tmp_path) == ["run.vtkhdf"] and mf.load(path).model.beta == 3.0
     assert digest(mf.resume(path)) == whole
 
 

@@ -1,11 +1,11 @@
 """The density solver: what it accepts, the form of its velocities, its rate, and any model with a velocity."""
 
+import fields
 import numpy as np
 import pytest
 
 import meanfield_pde as mf
 from meanfield_pde.sphere import dot, normalise, tangent
-from meanfield_pde.systems import density
 from meanfield_pde.transport import flux
 
 
@@ -59,7 +59,7 @@ def test_other_orders_are_refused(order):
 
 
 def test_matrices_of_another_dimension_are_refused():
-    with pytest.raises(ValueError, match="attention has 3 x 3 matrices, wanted 2 x 2 like the mesh"):
+    with pytest.raises(ValueError, match="model has 3 x 3 matrices, wanted 2 x 2 like the mesh"):
         mf.MeanFieldPDE(mf.circle(8), mf.Attention(value=np.eye(3)))
 
 
@@ -75,7 +75,7 @@ def test_the_form_of_face_velocities():
         (mf.voronoi(random_points(50)), plain, "potential"),
         (mf.icosahedral(1), Still(), "midpoint"),
     ):
-        assert mf.MeanFieldPDE(mesh, model).face_velocity_form == form
+        assert fields.form_of(mf.MeanFieldPDE(mesh, model)) == form
 
 
 def test_both_forms_agree_up_to_the_spacing():
@@ -84,10 +84,10 @@ def test_both_forms_agree_up_to_the_spacing():
         mesh = mf.icosahedral(level)
         system = mf.MeanFieldPDE(mesh, mf.Attention(beta=3.0))
         measure = system.measure(system.begin(cap(mesh)))
-        two_point = system.face_velocities(0.0, measure)
+        two_point = fields.face_velocities(system, measure.masses)
         midpoint = dot(mf.Attention(beta=3.0).velocity(mesh.face_midpoints, measure), mesh.face_normals)
         potential = mf.Attention(beta=3.0).potential(mesh.centers, measure)
-        assert (system.rate(0.0, system.state(measure.masses)).potential == potential).all()
+        assert (system.rate(0.0, fields.state_of(system, measure.masses)).cells.flow == potential).all()
         differences.append(np.sqrt(np.mean((two_point - midpoint) ** 2)))
     assert (-np.diff(np.log2(differences)) > 1.8).all()
 
@@ -96,7 +96,7 @@ def test_both_forms_agree_up_to_the_spacing():
 def test_the_uniform_density_does_not_move_on_equal_arcs(normalised):
     mesh = mf.circle(64)
     system = mf.MeanFieldPDE(mesh, mf.Attention(beta=5.0, normalised=normalised))
-    rate, moving = (system.rate(0.0, system.state(masses)) for masses in (np.full(64, 1 / 64), cap(mesh) * mesh.areas))
+    rate, moving = (system.rate(0.0, fields.state_of(system, masses)) for masses in (np.full(64, 1 / 64), cap(mesh) * mesh.areas))
     assert np.abs(rate.change).max() < 1e-13
     assert np.abs(moving.change).max() > 1e-3
 
@@ -107,7 +107,7 @@ def test_rates_sum_to_zero_and_say_which_cell_limits_the_step(make, order):
     mesh = make()
     system = mf.MeanFieldPDE(mesh, mf.Attention(beta=4.0), order=order)
     rate = system.rate(0.0, system.begin(cap(mesh)))
-    velocities = system.face_velocities(0.0, system.measure(system.begin(cap(mesh))))
+    velocities = fields.face_velocities(system, cap(mesh) * mesh.areas)
     left, right = mesh.face_cells.T
     out = np.bincount(left, np.maximum(velocities, 0) * mesh.face_lengths, mesh.n_cells)
     out += np.bincount(right, np.maximum(-velocities, 0) * mesh.face_lengths, mesh.n_cells)
@@ -129,7 +129,7 @@ def test_rate_converges_to_minus_the_divergence():
         mean = float((averages * mesh.areas) @ mesh.centers[:, 0])
         ends = 2 * np.pi * (np.arange(n + 1) - 0.5) / n
         flux_at_ends = -mean * np.sin(ends) * law(np.stack([np.cos(ends), np.sin(ends)], axis=1))
-        errors.append(np.abs(system.rate(0.0, system.state(averages * mesh.areas)).change + np.diff(flux_at_ends)).sum())
+        errors.append(np.abs(system.rate(0.0, fields.state_of(system, averages * mesh.areas)).change + np.diff(flux_at_ends)).sum())
     assert (-np.diff(np.log2(errors)) > 1.8).all()
 
 
@@ -175,7 +175,7 @@ def test_a_loss_of_mass_ends_the_run(monkeypatch):
 
     system = mf.MeanFieldPDE(mesh, mf.Attention(beta=1.0))
     mf.solve(system, cap(mesh), 0.1)
-    monkeypatch.setattr(density.flux, "divergence", leaking)
+    monkeypatch.setattr(flux, "divergence", leaking)
     with pytest.raises(mf.SolveError, match=r"the mass is 0\.9999\d* at t = .*, wanted 1"):
         mf.solve(system, cap(mesh), 0.1)
 

@@ -137,10 +137,10 @@ def test_cell_arrays(tmp_path, both):
         assert (data["density"] == limit.averages[k]).all()
         assert abs(data["mass"].sum() - 1) <= 1e-12 and abs(data["density"] @ data["cell_area"] - 1) <= 1e-12
         assert data["velocity"].shape == (mesh.n_cells, 3)
-        assert (data["velocity"][:, :d] == limit.attention.velocity(mesh.centers, measure, t)).all()
+        assert (data["velocity"][:, :d] == limit.model.velocity(mesh.centers, measure, t)).all()
         assert (data["velocity"][:, d:] == 0).all()
         assert np.abs(dot(data["velocity"][:, :d], mesh.centers)).max() <= 1e-14 < np.abs(data["velocity"]).max()
-        assert (data["potential"] == limit.attention.potential(mesh.centers, measure, t)).all()
+        assert (data["potential"] == limit.model.potential(mesh.centers, measure, t)).all()
 
 
 def test_point_arrays(tmp_path, both):
@@ -155,7 +155,7 @@ def test_point_arrays(tmp_path, both):
         assert data.points.dtype == np.float64 and (data.points[:, :d] == tokens.tokens[k]).all() and (data.points[:, d:] == 0).all()
         assert (data["mass"] == tokens.masses[k]).all() and abs(data["mass"].sum() - 1) <= 1e-12
         assert data["velocity"].shape == (60, 3) and (data["velocity"][:, d:] == 0).all()
-        assert (data["velocity"][:, :d] == tokens.attention.velocity(tokens.tokens[k], tokens.measure(k), t)).all()
+        assert (data["velocity"][:, :d] == tokens.model.velocity(tokens.tokens[k], tokens.measure(k), t)).all()
 
 
 def test_atoms_are_a_second_series(tmp_path):
@@ -177,7 +177,7 @@ def test_atoms_are_a_second_series(tmp_path):
             assert np.abs(cells["mass"] - limit.masses[k]).max() <= tolerance and cells["mass"].sum() + points[
                 "mass"
             ].sum() == pytest.approx(1, abs=tolerance)
-            velocity = limit.attention.velocity(mesh.centers, limit.measure(k), t)
+            velocity = limit.model.velocity(mesh.centers, limit.measure(k), t)
             assert np.abs(cells["velocity"][:, :d] - velocity).max() <= tolerance < np.abs(velocity).max()
             assert points.n_points == points.n_verts == counts[k] and points.field_data["TimeValue"].tolist() == [t]
             assert points["mass"].shape == (counts[k],) and points["velocity"].shape == (counts[k], 3)
@@ -186,7 +186,7 @@ def test_atoms_are_a_second_series(tmp_path):
                 atoms = limit.atoms(k)
                 assert np.abs(points.points[:, :d] - atoms.points).max() <= tolerance
                 assert np.abs(points["mass"] - atoms.masses).max() <= tolerance
-                velocity = limit.attention.velocity(atoms.points, limit.measure(k), t)
+                velocity = limit.model.velocity(atoms.points, limit.measure(k), t)
                 assert np.abs(points["velocity"][:, :d] - velocity).max() <= tolerance
 
 

@@ -276,7 +276,7 @@ def test_marks_are_on_the_curves(runs):
             (t,), (value,) = mark.get_data()
             assert t == density.times[k]
             after = np.searchsorted(solution.history.t, t)
-            around = [mf.energy(solution.attention, solution.measure(0)), *solution.history.energy][max(after, 0) : after + 2]
+            around = [mf.energy(solution.model, solution.measure(0)), *solution.history.energy][max(after, 0) : after + 2]
             assert min(around) * (1 - 1e-12) <= value <= max(around) * (1 + 1e-12)
 
 

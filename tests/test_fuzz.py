@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import fields
 import numpy as np
 import pytest
 
@@ -320,7 +321,7 @@ def mesh_read(path: Path) -> None:
     mesh = read_mesh(path)
     closed(mesh)
     system = mf.MeanFieldPDE(mesh, mf.Attention(1.0), order=2)
-    start = system.state(mesh.areas / mesh.areas.sum())
+    start = fields.state_of(system, mesh.areas / mesh.areas.sum())
     assert np.isfinite(system.rate(0.0, start).change).all()
 
 

@@ -189,7 +189,7 @@ def test_curves_are_those_of_the_runs(runs):
         assert (line.get_ydata() == [mf.order_parameter(solution.measure(k)) for k in range(7)]).all()
     for line, solution in zip(panels[ENERGY].lines, solutions, strict=False):
         assert (line.get_xdata()[1:] == solution.history.t).all() and (line.get_ydata()[1:] == solution.history.energy).all()
-        assert line.get_xdata()[0] == 0 and line.get_ydata()[0] == mf.energy(solution.attention, solution.measure(0))
+        assert line.get_xdata()[0] == 0 and line.get_ydata()[0] == mf.energy(solution.model, solution.measure(0))
     curve = panels["density $\\rho$ (1/rad)"].lines[0]
     angles, values = curve.get_data()
     assert (np.diff(angles) > 0).all() and angles[0] <= 0 < 2 * np.pi <= angles[-1]  # the mass lies about pi
@@ -356,7 +356,7 @@ def test_uniform_density_has_a_linear_scale_and_flat_curves(runs):
     norm = figure.axes[0].images[0].norm
     assert not isinstance(norm, LogNorm) and norm.vmin < 1 / (4 * np.pi) < norm.vmax
     panels = {panel.get_ylabel(): panel for panel in figure.axes}
-    assert np.ptp(panels[ENERGY].get_ylim()) >= 1e-3 * mf.energy(solution.attention, solution.measure(0))
+    assert np.ptp(panels[ENERGY].get_ylim()) >= 1e-3 * mf.energy(solution.model, solution.measure(0))
     assert panels[ORDER].get_ylim()[1] >= 1e-3
     assert not overlapping(figure)
 

@@ -101,7 +101,7 @@ def test_equality_sees_a_single_bit(runs, stored):
 def test_a_loaded_run_is_a_full_solution(runs, stored):
     limit, loaded = runs["sphere"], stored("sphere")
     assert isinstance(loaded.masses, Rows)
-    assert mf.energy(loaded.attention, loaded.measure(-1)) == mf.energy(limit.attention, limit.measure(-1))
+    assert mf.energy(loaded.model, loaded.measure(-1)) == mf.energy(limit.model, limit.measure(-1))
     assert np.array_equal(loaded.averages, limit.averages)
     again = mf.solve(loaded.system, loaded.averages[0] * (loaded.masses[0].sum() / 1.0), 0.3, save_every=0.1, stepper="ssprk2")
     assert np.abs(again.masses - loaded.masses).max() <= 1e-15

@@ -336,11 +336,11 @@ def test_history_has_a_row_for_each_step(make):
     system, start = make()
     solution = mf.solve(system, start, 2.0, save_every=0.25)
     history = solution.history
-    assert history.dtype.names == ("t", "dt", "mass", "energy", "log_energy", "minimum", "atoms", "clusters", "diffuse")
+    assert history.dtype.names == ("t", "dt", "mass", "energy", "log_energy", "minimum", "atoms", "clusters", "cell_mass")
     assert np.cumsum(history.dt) == pytest.approx(history.t, rel=1e-12)
     assert history.t[-1] == 2.0
     assert history.energy == pytest.approx(np.exp(history.log_energy), rel=1e-13)
-    assert history.energy[-1] == pytest.approx(mf.energy(system.attention, solution.measure(-1)), rel=1e-13)
+    assert history.energy[-1] == pytest.approx(mf.energy(system.model, solution.measure(-1)), rel=1e-13)
     assert history.minimum[-1] == solution.masses[-1].min()
     assert history.mass[-1] == solution.measure(-1).total
     if system.kind == "density":
@@ -348,7 +348,7 @@ def test_history_has_a_row_for_each_step(make):
         for k, t in enumerate(solution.times[1:], start=1):
             row = history[history.t == t][0]
             assert row.minimum == solution.masses[k].min()
-            assert row.energy == pytest.approx(mf.energy(system.attention, solution.measure(k)), rel=1e-13)
+            assert row.energy == pytest.approx(mf.energy(system.model, solution.measure(k)), rel=1e-13)
 
 
 def test_history_of_an_energy_beyond_doubles():
@@ -411,12 +411,12 @@ def test_solutions_are_equal_if_all_they_hold_is():
 def test_a_density_has_no_tokens_and_tokens_have_no_mesh():
     fluid, start = density()
     solution = mf.solve(fluid, start, 0.1)
-    assert solution.kind == "density" and solution.positions is None and solution.mesh is fluid.mesh
+    assert solution.kind == "density" and solution.mesh is fluid.mesh
     with pytest.raises(AttributeError, match="a density has no tokens"):
         _ = solution.tokens
     system, x = tokens()
     solution = mf.solve(system, x, 0.1)
-    assert solution.kind == "tokens" and solution.attention is system.attention
+    assert solution.kind == "tokens" and solution.model is system.model
     with pytest.raises(AttributeError):
         _ = solution.averages
 

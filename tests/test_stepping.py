@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import fields
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -77,7 +78,7 @@ def test_temporal_order_of_a_density(name, d):
     system = mf.MeanFieldPDE(mesh, mf.Attention(beta=2.0), order=1, atoms=False)
     start = cap(mesh, 1.0)
     exact = solve_ivp(
-        lambda t, m: system.rate(t, system.state(m)).change, (0, 1), start * mesh.areas, method="DOP853", rtol=1e-13, atol=1e-15
+        lambda t, m: system.rate(t, fields.state_of(system, m)).change, (0, 1), start * mesh.areas, method="DOP853", rtol=1e-13, atol=1e-15
     ).y[:, -1]
     errors = []
     for steps in (10, 20, 40):
@@ -271,8 +272,14 @@ def test_a_rate_without_a_bound_is_told_at_its_time(what, bad, monkeypatch):
 
 
 def test_tokens_without_a_bound_have_no_cell():
-    model = Turning(lambda t: 1.0)
-    model.speed_bound = lambda measure: np.inf
+    class Unbounded(mf.VelocityModel):
+        def velocity(self, points, measure, t=0.0):
+            return np.stack([-points[:, 1], points[:, 0]], axis=1)
+
+        def speed_bound(self, measure, t=0.0):
+            return np.inf
+
+    model = Unbounded()
     with pytest.raises(mf.SolveError, match=r"^the velocity is not bounded in double precision at t = 0 "):
         mf.solve(mf.ParticleSystem(model), np.eye(2), 1.0, stepper="euler")
     assert mf.solve(mf.ParticleSystem(model), np.eye(2), 1.0).status == "done", "DOP853 asks for no bound"

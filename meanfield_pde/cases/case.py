@@ -4,27 +4,23 @@ Data in: a TOML file. Data out: `Case`, whose parts are the same objects a scrip
 """
 
 import hashlib
-import inspect
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from meanfield_pde import inputs
-from meanfield_pde.diagnostics.stages import Stop, metastable
+from meanfield_pde.diagnostics.stages import Metastable, metastable
 from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.tokens import read_tokens
-from meanfield_pde.laws.law import Law, Mixture, Moebius, Uniform, VonMisesFisher, sample
-from meanfield_pde.laws.perturbed import PerturbedUniform
+from meanfield_pde.kinds import LAWS, MESHES, MODELS, chosen, construct, with_own
+from meanfield_pde.laws.law import Law, sample
 from meanfield_pde.laws.projection import bin_tokens, project
 from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.models.attention import Attention
+from meanfield_pde.models.velocity import VelocityModel, as_model
 from meanfield_pde.solve import output_times
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping.adaptive import Adaptive
@@ -33,14 +29,6 @@ from meanfield_pde.stepping.stepper import Stepper
 from meanfield_pde.systems.density import MeanFieldPDE, State
 from meanfield_pde.systems.particles import ParticleSystem
 
-MESHES: dict[str, Callable[..., SphereMesh]] = {"circle": circle, "icosahedral": icosahedral, "cubed_sphere": cubed_sphere}
-LAWS: dict[str, Callable[..., Law]] = {
-    "uniform": Uniform,
-    "von_mises_fisher": VonMisesFisher,
-    "mixture": Mixture,
-    "moebius": Moebius,
-    "perturbed_uniform": PerturbedUniform,
-}
 TABLES = ("t_end", "save_every", "save_at", "stop_speed", "mesh", "attention", "start", "atoms", "particles", "solver")
 
 
@@ -64,7 +52,7 @@ class Case:
     files: dict[str, str]
     t_end: float
     times: FloatArray
-    callbacks: tuple[Stop, ...]
+    callbacks: tuple[Metastable, ...]
     limit: Run | None
     tokens: Run | None
 
@@ -81,7 +69,7 @@ def read_case(path: str | Path) -> Case:
     return make_case(tables, file.parent)
 
 
-def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = ()) -> Case:
+def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = (), kinds: Iterable[type] = ()) -> Case:
     """The case in nested plain values, as `tomllib` gives them. begun: kinds of runs that go on from a file, which are not made here."""
     inputs.known_keys("case", tables, TABLES)
     for name in ("t_end", "start"):
@@ -98,7 +86,7 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collectio
         )
     t_end = inputs.number("t_end", tables["t_end"], above=0.0)
     times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
-    attention = construct("attention", Attention, tables.get("attention", {}))
+    attention = make_model(tables.get("attention", {}), kinds)
     callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
     parts = {kind: tables[name] for kind, name in (("density", "mesh"), ("tokens", "particles")) if name in tables and kind not in begun}
     if not parts:
@@ -132,7 +120,7 @@ def _atoms(table: Mapping[str, Any]) -> Measure:
     return atoms
 
 
-def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
+def _limit(tables: Mapping[str, Any], attention: VelocityModel, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
     system, stepper = make_system(tables["mesh"], tables.get("solver", {}), attention, folder)
     share = 1.0 if atoms is None else 1.0 - atoms.total
     begin = State(share * start.averages(system.mesh), atoms)
@@ -141,7 +129,7 @@ def _limit(tables: Mapping[str, Any], attention: Attention, start: "_Start", ato
 
 
 def make_system(
-    mesh: Mapping[str, Any], solver: Mapping[str, Any], attention: Attention, folder: Path = Path()
+    mesh: Mapping[str, Any], solver: Mapping[str, Any], attention: VelocityModel, folder: Path = Path()
 ) -> tuple[MeanFieldPDE, Stepper]:
     """The density's system and its method, from the tables [mesh] and [solver]."""
     inputs.known_keys("solver", solver, ("order", "method", "atoms", "stepper", "cfl"))
@@ -149,7 +137,7 @@ def make_system(
     return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
 
 
-def _tokens(table: Mapping[str, Any], attention: Attention, start: "_Start", atoms: Measure | None) -> Run:
+def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: "_Start", atoms: Measure | None) -> Run:
     inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
     system = ParticleSystem(attention, method=table.get("method", "direct"))
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
@@ -203,6 +191,11 @@ def _start(table: Mapping[str, Any], folder: Path) -> _Start:
     return _Start(own_tokens=measure, bandwidth=bandwidth)
 
 
+def make_model(table: Mapping[str, Any], kinds: Iterable[type] = ()) -> VelocityModel:
+    """The velocity model of a table [attention]: softmax attention, or the kind it names. kinds: classes of one's own."""
+    return as_model("attention", chosen("attention", table, with_own(MODELS, kinds), default="softmax"))
+
+
 def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ()) -> Law:
     """The law of a table [start] (or of a part of a mixture); others: kinds that the caller knows beside laws."""
     if not isinstance(table, Mapping):
@@ -223,16 +216,3 @@ def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
     arguments = dict(table)
     kind = inputs.choice("mesh.kind", arguments.pop("kind", None), MESHES)
     return construct("mesh", MESHES[kind], arguments)
-
-
-def construct(where: str, constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """The constructor called with a table's keys, which must be its arguments."""
-    parameters = inspect.signature(constructor).parameters
-    inputs.known_keys(where, arguments, parameters)
-    for name, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and name not in arguments:
-            raise ValueError(f"{where}: {name} is missing")
-    try:
-        return constructor(**arguments)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{where}: {error}") from None

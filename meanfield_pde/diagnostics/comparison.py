@@ -10,10 +10,11 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.distances import BYTES_PER_PAIR, aggregate, wasserstein
-from meanfield_pde.diagnostics.measures import log_energy, order_parameter
+from meanfield_pde.diagnostics.measures import order_parameter
 from meanfield_pde.files.tables import write_csv
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -75,8 +76,9 @@ class Comparison:
 def compare(a: Solution, b: Solution) -> Comparison:
     """Energies, order parameters and Wasserstein distances of two runs at their common times (within 1e-9).
 
-    Each run's energy is that of its own attention. On S^2, measures too large for an exact plan are aggregated to the cells of
-    icosahedral(4), and the largest error this makes is a column; in higher dimensions such distances are nan, with a note.
+    Each run's energy is that of its own model at that time, nan if it has none. On S^2, measures too large for an exact plan are
+    aggregated to the cells of icosahedral(4), and the largest error this makes is a column; in higher dimensions such distances are nan,
+    with a note.
     Raises ValueError if the runs share no time or live in different dimensions.
     """
     inputs.instance("a", a, Solution)
@@ -92,7 +94,7 @@ def compare(a: Solution, b: Solution) -> Comparison:
         mu, nu = a.measure(i), b.measure(int(j))
         (w1, w2), error, note = distances(mu, nu, LARGEST_PLAN)
         notes |= dict.fromkeys([note] if note else [])
-        energies = (log_energy(a.attention, mu), log_energy(b.attention, nu))
+        energies = (energy_of(a.model, mu, float(a.times[i])).log, energy_of(b.model, nu, float(b.times[j])).log)
         rows.append((a.times[i], *energies, order_parameter(mu), order_parameter(nu), w1, w2, error))
     names = ("t", "log_energy_a", "log_energy_b", "order_a", "order_b", "w1", "w2", "w_error")
     labels = (a.kind, b.kind) if a.kind != b.kind else (f"{a.kind} a", f"{b.kind} b")

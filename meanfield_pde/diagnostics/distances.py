@@ -22,7 +22,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from meanfield_pde import inputs
-from meanfield_pde.integrals.harmonics import HARMONICS, ComplexArray
+from meanfield_pde.integrals.harmonics import HARMONICS, ComplexArray, kernel_band, kernel_factors
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray, distance
 
@@ -136,16 +136,15 @@ def _equal_masses(a: Measure, b: Measure) -> tuple[float, float]:
 def _harmonic_norm(a: Measure, mass_a: float, b: Measure, mass_b: float, beta: float) -> float:
     """sqrt(sum of factor_l |c_lm|^2), c the coefficients of a - b: sqrt(factor) makes a function of them, and Parseval its norm."""
     harmonics = HARMONICS[a.dimension]
-    band = harmonics.band(beta, BAND_TOLERANCE)
+    band = kernel_band(a.dimension, beta, BAND_TOLERANCE)
 
     def coefficients(measure: Measure, mass: float) -> ComplexArray:
         return harmonics.analyse(measure.points, measure.masses / mass, band)
 
     difference = coefficients(a, mass_a) - coefficients(b, mass_b)
     difference[0] = 0.0  # the totals are equal; rounding would be felt at small beta
-    roots = np.sqrt(harmonics.factors(beta, band))[harmonics.degrees(band)]
-    constant = harmonics.factors(0.0, 0)[0]  # what the kernel 1 is in these harmonics
-    return math.sqrt(constant) * harmonics.root_mean_square(roots * difference, band)
+    roots = np.sqrt(kernel_factors(a.dimension, beta, band))[harmonics.degrees(band)]
+    return math.sqrt(harmonics.constant) * harmonics.root_mean_square(roots * difference, band)
 
 
 def _direct_square(a: Measure, mass_a: float, b: Measure, mass_b: float, beta: float) -> float:

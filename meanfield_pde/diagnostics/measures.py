@@ -18,6 +18,7 @@ from scipy.special import entr
 from meanfield_pde import inputs
 from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.measure import Measure
+from meanfield_pde.models.velocity import VelocityModel, as_model, energy_of, wrapped
 from meanfield_pde.sphere import FloatArray, normalise
 from meanfield_pde.systems.components import components
 
@@ -31,12 +32,6 @@ BLOCK_PAIRS = 1 << 20
 """Pairs whose inner products are held at a time."""
 
 
-class Interaction(Protocol):
-    """What the energy needs of a velocity model."""
-
-    def energy(self, measure: Measure) -> Scaled: ...
-
-
 class Cells(Protocol):
     """What the entropy needs of a mesh: the areas of its cells, (n_cells,)."""
 
@@ -44,30 +39,34 @@ class Cells(Protocol):
     def areas(self) -> FloatArray: ...
 
 
-def energy(attention: Interaction, measure: Measure) -> float:
-    """E(mu) = 1/(2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794), scaling with the square of the mass.
+def energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
+    """The model's energy at time t; of attention E(mu) = 1/(2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794), of order mass^2.
 
     At beta = 0 it is the finite part, the limit of E - mass^2/(2 beta): <Q m, K m>/2 with m = int x dmu, which is |m|^2/2 for Q = K = I.
-    Sums are compensated. Raises OverflowError where the result exceeds the largest float (beta above about 700): use log_energy.
+    Raises ValueError for a model without an energy, OverflowError where the result exceeds the largest float (beta above about 700): use
+    log_energy.
     """
-    scaled = _energy(attention, measure)
+    scaled = _energy(model, measure, t)
     if not math.isfinite(scaled.value):
         raise OverflowError(f"the energy is e^{scaled.log:.6g}, too large for a float; use log_energy")
     return scaled.value
 
 
-def log_energy(attention: Interaction, measure: Measure) -> float:
-    """log E(mu), for any beta without overflow; -inf for a measure without mass.
+def log_energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
+    """The logarithm of the model's energy, for any beta without overflow; -inf for a measure without mass.
 
     At beta = 0 the logarithm of the finite part that `energy` returns: -inf where int x dmu = 0, nan where <Q m, K m> < 0.
     """
-    return _energy(attention, measure).log
+    return _energy(model, measure, t).log
 
 
-def _energy(attention: Interaction, measure: Measure) -> Scaled:
-    inputs.having("attention", attention, "an Attention or another object with energy(measure)", "energy")
+def _energy(model: VelocityModel, measure: Measure, t: float) -> Scaled:
+    checked = as_model("model", model)
     inputs.instance("measure", measure, Measure)
-    return attention.energy(measure)
+    found = energy_of(checked, measure, inputs.number("t", t))
+    if not checked.has_energy:
+        raise ValueError(f"model is a {type(wrapped(checked)).__name__} without an energy, wanted a model that has one")
+    return found
 
 
 def order_parameter(measure: Measure) -> float:

@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.diagnostics.measures import clusters, log_energy
+from meanfield_pde.diagnostics.measures import clusters
 from meanfield_pde.measure import Measure
+from meanfield_pde.models.velocity import VelocityModel, as_model, energy_of
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance
 from meanfield_pde.systems.atoms import CLUSTER
-from meanfield_pde.systems.system import VelocityModel, velocity_of
 
 SETTLED = 0.01
 """Stages begin once no more than this part of the mass is outside the clusters."""
@@ -46,28 +46,27 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     """
     inputs.instance("solution", solution, Solution)
     angle = inputs.number("angle", angle, above=0.0)
-    if solution.kind == "tokens":
+    if solution.system.mesh is None:
         return _of_tokens(solution, angle)
     if not solution.system.atoms:  # type: ignore[attr-defined]
         raise ValueError("solution is a density with atoms=False, wanted atoms=True: pinned clusters have no stages of their own")
     history = solution.history
-    counts = np.where(history.diffuse <= SETTLED, history.clusters, 0).astype(np.int64)
+    counts = np.where(history.cell_mass <= SETTLED, history.clusters, 0).astype(np.int64)
     masses = partial(_masses_of_atoms, solution, counts)
     return _found(0.0, history.t, counts, history.log_energy, masses)
 
 
-def metastable(model: VelocityModel, speed: float) -> "Stop":
+def metastable(model: VelocityModel, speed: float) -> "Metastable":
     """A callback for `solve` that ends a run once the mass-weighted mean of |X[mu]| is below `speed` (1/time).
 
     The run's status then says "metastable": clusters that hardly move may still merge after times like e^{c beta}, and a start that is
     almost uniform hardly moves either. Raises ValueError unless speed > 0.
     """
-    inputs.velocity_model("model", model)
-    return Stop(model, inputs.number("speed", speed, above=0.0))
+    return Metastable(as_model("model", model), inputs.number("speed", speed, above=0.0))
 
 
 @dataclass(frozen=True)
-class Stop:
+class Metastable:
     """What `metastable` returns."""
 
     model: VelocityModel
@@ -75,7 +74,7 @@ class Stop:
 
     def __call__(self, t: float, measure: Measure) -> str | None:
         heavy = measure.masses > 0
-        velocity = velocity_of(self.model, measure.points[heavy], measure, t, weights=measure.masses[heavy])
+        velocity = self.model.field(measure, t).weighing(measure.masses[heavy]).velocity(measure.points[heavy])
         speeds = np.linalg.norm(velocity, axis=1)
         mean = float(measure.masses[heavy] @ speeds) / measure.total
         return f"metastable: mean speed {mean:.3g} is below {self.speed:g}" if mean < self.speed else None
@@ -133,7 +132,7 @@ def _remove(masses: list[float], mass: float) -> None:
 def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
     measures = [solution.measure(k) for k in range(len(solution.times))]
     masses = [_heavy_clusters(measure, angle) for measure in measures]
-    logs = np.array([log_energy(solution.attention, measure) for measure in measures])
+    logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
     counts = np.array([len(heavy) for heavy in masses])
     return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
 

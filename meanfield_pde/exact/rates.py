@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meanfield_pde import inputs
-from meanfield_pde.bessel import bessel_ratio, log_lambda
+from meanfield_pde.bessel import bessel_ratio, bessel_ratios, log_lambda
 from meanfield_pde.exact.checks import exponential, unit
 from meanfield_pde.sphere import FloatArray
 
@@ -27,9 +27,8 @@ def growth_rate(d: int, beta: float, k: int, normalised: bool = True, value: flo
     if degree == 0:
         return 0.0
     nu = dimension / 2 - 1
-    rate = strength * degree * (degree + dimension - 2) * float(ratio_over_argument(nu, np.asarray(b)))
-    for j in range(1, degree):
-        rate *= float(bessel_ratio(nu + j, b))
+    above = bessel_ratios(nu + 1, b, degree)  # Lambda_1/(beta Lambda_0) is 1/(2 nu + 2 + beta above[0]), which needs no division by beta
+    rate = strength * degree * (degree + dimension - 2) / (2 * (nu + 1) + b * above[0]) * float(np.prod(above[:-1]))
     if normalised or rate == 0:
         return rate
     log_size = np.log(abs(rate)) + log_lambda(dimension, 0, b)

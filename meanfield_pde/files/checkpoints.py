@@ -5,7 +5,7 @@
 
 The first is written before the first step, in place of what an earlier run left under that name. Each replaces the old file in one move
 once it is whole and on the disk, so that a run that is killed at any moment, or meets a full disk, leaves at least one whole. The memory
-has SHA-256 sums of the state, mesh and record that it belongs to, compared when it is read.
+has SHA-256 sums of the state, system and record that it belongs to, compared when it is read.
 
 Data in: a run at a step. Data out: the file, and from it solution, stepper and memory.
 """
@@ -14,8 +14,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,10 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import remove_parts
-from meanfield_pde.files.results import SUFFIX, load, read_memory, refuse_foreign, save
+from meanfield_pde.files.results import SUFFIX, load, read_memory, refuse_unstorable, save
+from meanfield_pde.kinds import STORED, UnknownKindError, described, restored, with_own
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.stepping.adaptive import Adaptive
-from meanfield_pde.stepping.phased import Phased
-from meanfield_pde.stepping.ssp import SSP, TABLEAUS
 from meanfield_pde.stepping.stepper import Stepper
 
 RUNNING = "running"
@@ -62,23 +60,27 @@ class Checkpoint:
         return self.path.with_name(f"{self.path.stem}.previous{SUFFIX}")
 
 
-class Keeper:
-    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on."""
+class CheckpointWriter:
+    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on. earlier: the checkpoint
+    that the run goes on from."""
 
-    def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float) -> None:
-        self._rule, self._settings = rule, {"stepper": _described(stepper), "t_end": t_end, "times": times}
-        self._begun = False
-        self._t, self._steps, self._clock, self._took = 0.0, 0, time.monotonic(), 0.0
+    def __init__(
+        self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float, earlier: "StoredCheckpoint | None" = None
+    ) -> None:
+        self._rule, self._settings = rule, {"stepper": described(stepper, "stepper"), "t_end": t_end, "times": times}
+        self._begun = earlier is not None
+        self._t = 0.0 if earlier is None else float(earlier.solution.times[-1])
+        self._steps = 0 if earlier is None else len(earlier.solution.history)
+        self._clock, self._took = time.monotonic(), 0.0
 
     @classmethod
-    def resumed(cls, kept: "Kept") -> "Keeper":
-        """The keeper of a run as its checkpoint left it; a damaged newest file gives way to the one that is taken up."""
-        keeper = cls(kept.rule, kept.stepper, kept.times, kept.t_end)
-        keeper._begun, keeper._t, keeper._steps = True, float(kept.solution.times[-1]), len(kept.solution.history)
-        if kept.source != kept.rule.path:
-            os.replace(kept.source, kept.rule.path)
-        keeper._remove_parts()
-        return keeper
+    def resumed(cls, stored: "StoredCheckpoint") -> "CheckpointWriter":
+        """The writer of a run as its checkpoint left it; a damaged newest file gives way to the one that is taken up."""
+        if stored.source != stored.rule.path:
+            os.replace(stored.source, stored.rule.path)
+        writer = cls(stored.rule, stored.stepper, stored.times, stored.t_end, stored)
+        writer._remove_parts()
+        return writer
 
     def due(self, t: float, steps: int) -> bool:
         """Whether there is no checkpoint yet, or the rule asks for one at this time and number of steps."""
@@ -94,7 +96,8 @@ class Keeper:
         """Keep a run. solution: its outputs, and its state as the last row. outputs: how many of the rows were asked for."""
         begun = time.monotonic()
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
-        kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": _digests(solution)}
+        digests = _digests(solution)
+        kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": digests}
         self._put(solution, kept)
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
         self._clock = time.monotonic()
@@ -117,8 +120,8 @@ class Keeper:
         self._begun = True
 
     def _clear(self, solution: Solution) -> None:
-        """Makes the folder, and forgets what an earlier run left beside its newest file."""
-        refuse_foreign(solution)
+        """Makes the folder, and removes what an earlier run left beside its newest file."""
+        refuse_unstorable(solution)
         self._rule.path.parent.mkdir(parents=True, exist_ok=True)
         self._rule.previous.unlink(missing_ok=True)
         self._remove_parts()
@@ -129,8 +132,9 @@ class Keeper:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a checkpoint holds: the solution (its last row the state), the stepper, and the rest of `Keeper.write`; source: its file."""
+class StoredCheckpoint:
+    """What a checkpoint holds: the solution (its last row the state), the stepper, and the rest of `CheckpointWriter.write`; source: its
+    file."""
 
     solution: Solution
     stepper: Stepper
@@ -143,10 +147,11 @@ class Kept:
     source: Path
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> Kept:
+def read_checkpoint(path: str | os.PathLike[str], kinds: Iterable[type] = ()) -> StoredCheckpoint:
     """The newest whole checkpoint of a run: the file itself, or the one before if that is missing or damaged.
 
-    Raises FileNotFoundError if there is neither, ValueError if none is whole, or the run is done.
+    kinds: classes of one's own that the run was made with. Raises FileNotFoundError if there is neither, ValueError if none is whole, the
+    run is done, or a class is missing.
     """
     rule = Checkpoint(inputs.file_path("path", path))
     found = [source for source in (rule.path, rule.previous) if source.is_file()]
@@ -155,21 +160,23 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Kept:
     problems = []
     for source in found:
         try:
-            return _read(source, rule)
-        except _OverError:
+            return _read(source, rule, tuple(kinds))
+        except (_OverError, UnknownKindError):
             raise
         except ValueError as error:
             problems.append(str(error))
     raise ValueError("; ".join(problems))
 
 
-def newest(path: Path) -> Path:
+def newest(path: Path, kinds: Iterable[type] = ()) -> Path:
     """The newest whole checkpoint or results file of a run; `path` itself if there is none."""
     rule = Checkpoint(path)
     for source in (rule.path, rule.previous):
         if source.is_file():
             try:
-                load(source)
+                load(source, kinds)
+            except UnknownKindError:
+                raise
             except ValueError:
                 continue
             return source
@@ -180,53 +187,47 @@ class _OverError(ValueError):
     """The newest file is whole, but not a run under way: an older one must not be taken up in its place."""
 
 
-def _read(source: Path, rule: Checkpoint) -> Kept:
-    solution, kept = load(source), read_memory(source)
+def _read(source: Path, rule: Checkpoint, kinds: tuple[type, ...]) -> StoredCheckpoint:
+    solution, kept = load(source, kinds), read_memory(source)
     if solution.status != RUNNING or kept is None:
         raise _OverError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
-    positions = None if solution.positions is None else np.asarray(solution.positions)
-    solution = replace(solution, masses=np.asarray(solution.masses), positions=positions)  # damage to an earlier output is met here
+    columns = {name: np.asarray(values) for name, values in solution.columns.items()}
+    solution = replace(solution, columns=columns)  # damage to an earlier output is met here
     differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
     if differing:
         raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
-    return Kept(
-        solution,
-        _stepper(kept["stepper"]),
-        replace(rule, **kept["rule"]),
-        kept["times"],
-        kept["t_end"],
-        kept["outputs"],
-        kept["work"],
-        kept["run"],
-        source,
+    return StoredCheckpoint(
+        solution=solution,
+        stepper=restored(kept["stepper"], with_own(STORED, kinds)),
+        rule=replace(rule, **kept["rule"]),
+        times=kept["times"],
+        t_end=kept["t_end"],
+        outputs=kept["outputs"],
+        work=kept["work"],
+        memory=kept["run"],
+        source=source,
     )
 
 
 def _digests(solution: Solution) -> dict[str, str]:
-    """SHA-256 of the last state, of the mesh and of what the run was made from."""
+    """SHA-256 of the last state, of the system and of what the run was made from."""
     measure = solution.measure(-1)
-    parts = {"state": [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]}
-    if solution.kind == "density":
-        mesh = solution.mesh
-        parts["mesh"] = [getattr(mesh, field.name) for field in fields(mesh) if isinstance(getattr(mesh, field.name), np.ndarray)]
-    parts["record"] = [np.frombuffer(json.dumps(solution.record, sort_keys=True).encode(), dtype=np.uint8)]
-    return {name: hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest() for name, arrays in parts.items()}
+    state = [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]
+    parts = {"state": state, "system": described(solution.system), "record": solution.record}
+    return {name: _digest(part) for name, part in parts.items()}
 
 
-def _described(stepper: Stepper) -> dict[str, Any]:
-    """A stepper as plain values. Raises ValueError for one that is not of this package."""
-    if type(stepper) is Phased:
-        return {"first": _described(stepper.first), "then": _described(stepper.then)}
-    if type(stepper) is SSP and TABLEAUS.get(stepper.tableau.name) == stepper.tableau:
-        return {"tableau": stepper.tableau.name, "cfl": stepper.cfl, "dt_max": stepper.dt_max}
-    if type(stepper) is Adaptive:
-        return asdict(stepper)
-    raise ValueError(f"stepper is a {type(stepper).__name__}, wanted one of this package: a checkpoint can keep no other")
+def _digest(nested: Any) -> str:
+    """SHA-256 of nested plain values and arrays."""
+    digest = hashlib.sha256()
 
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            digest.update(value.tobytes())
+            return f"{value.dtype.str}{value.shape}"
+        if isinstance(value, Mapping):
+            return {name: plain(entry) for name, entry in value.items()}
+        return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
-def _stepper(described: Mapping[str, Any]) -> Stepper:
-    if "first" in described:
-        return Phased(_stepper(described["first"]), _stepper(described["then"]))
-    if "tableau" in described:
-        return SSP(TABLEAUS[described["tableau"]], described["cfl"], described["dt_max"])
-    return Adaptive(**described)
+    digest.update(json.dumps(plain(nested), sort_keys=True).encode())
+    return digest.hexdigest()

@@ -20,7 +20,6 @@ from meanfield_pde.files.vtk import grid, in_space, write_xml
 from meanfield_pde.measure import Measure
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.systems.system import potential_of, velocity_of
 
 if TYPE_CHECKING:
     import pyvista
@@ -67,7 +66,7 @@ def _names(solutions: tuple[Solution, ...]) -> list[str]:
 
 
 def _write_run(folder: Path, name: str, solution: Solution, float32: bool) -> list[Path]:
-    if solution.kind == "tokens":
+    if solution.system.mesh is None:
         return [_write_series(folder, name, solution, _tokens, float32)]
     written = [_write_series(folder, name, solution, _cells, float32)]
     if any(len(solution.atoms(k)) for k in range(len(solution.times))):
@@ -96,14 +95,14 @@ def _write_series(folder: Path, name: str, solution: Solution, make: "Callable[[
 
 
 def _cells(solution: Solution, k: int) -> "pyvista.UnstructuredGrid":
-    mesh, model, measure, t = solution.mesh, solution.attention, solution.measure(k), float(solution.times[k])
+    mesh, field = solution.mesh, solution.model.field(solution.measure(k), float(solution.times[k]))
     data = grid(mesh)
     data.cell_data["density"] = solution.masses[k] / mesh.areas
     data.cell_data["mass"] = solution.masses[k]
     data.cell_data["cell_area"] = mesh.areas
-    data.cell_data["velocity"] = in_space(velocity_of(model, mesh.centers, measure, t))
-    if getattr(model, "is_gradient", False):
-        data.cell_data["potential"] = potential_of(model, mesh.centers, measure, t)
+    data.cell_data["velocity"] = in_space(field.velocity(mesh.centers))
+    if field.is_gradient:
+        data.cell_data["potential"] = field.potential(mesh.centers)
     data.cell_data.active_scalars_name = "density"
     return data
 
@@ -121,7 +120,7 @@ def _points(solution: Solution, k: int, points: Measure) -> "pyvista.PolyData":
 
     velocity = np.empty(points.points.shape)
     if len(points):
-        velocity = velocity_of(solution.attention, points.points, solution.measure(k), float(solution.times[k]))
+        velocity = solution.model.field(solution.measure(k), float(solution.times[k])).velocity(points.points)
     data = pyvista.PolyData(in_space(points.points))
     _put(data.point_data, "mass", points.masses)
     _put(data.point_data, "velocity", in_space(velocity))

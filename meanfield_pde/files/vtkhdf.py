@@ -115,14 +115,11 @@ def cell_masses(file: "h5py.File") -> Rows:
     return _outputs(file, f"{ROOT}/CellData/mass", int(file[f"{ROOT}/NumberOfCells"][0]))
 
 
-def token_masses(file: "h5py.File") -> Rows:
-    """(n_t, n)."""
-    return _outputs(file, f"{ROOT}/PointData/mass", int(file[f"{ROOT}/NumberOfPoints"][0]))
-
-
-def token_positions(file: "h5py.File", d: int) -> Rows:
-    """(n_t, n, d)."""
-    return _outputs(file, f"{ROOT}/PointData/position" if d > 3 else f"{ROOT}/Points", int(file[f"{ROOT}/NumberOfPoints"][0]), d)
+def points(file: "h5py.File", d: int) -> dict[str, Rows]:
+    """Of tokens: masses (n_t, n) and positions (n_t, n, d)."""
+    n = int(file[f"{ROOT}/NumberOfPoints"][0])
+    positions = f"{ROOT}/PointData/position" if d > 3 else f"{ROOT}/Points"
+    return {"masses": _outputs(file, f"{ROOT}/PointData/mass", n), "positions": _outputs(file, positions, n, d)}
 
 
 def _root(file: "h5py.File", kind: str) -> "h5py.Group":

@@ -8,7 +8,8 @@ On the sphere <z, y> = r - r |u - y|^2 / 2, and a small distance has more digits
 distances and shifted by that of the nearest point, so that no beta overflows and none loses digits. At small r the logarithm is taken
 of 1 + mean(e^{<z, y>} - 1), which keeps its digits as beta -> 0. A token that looks at itself sees an offset of exactly 0, so that the
 pull of clusters whose weight is 1e-200 is not lost in its rounding. Each query is summed by one thread in the order of the points, in
-blocks whose sums are compensated.
+blocks whose sums are compensated. The uniform law that cells contain is not summed, since its integrals are exact (`Measure.split`): the
+uniform density is at rest on every mesh, although the points of its cells are a quadrature with an error.
 
 Data in: queries and a measure. Data out: logarithms (m,) and offsets (m, d).
 """
@@ -16,8 +17,9 @@ Data in: queries and a measure. Data out: logarithms (m,) and offsets (m, d).
 import numpy as np
 from numba import njit
 
+from meanfield_pde.bessel import bessel_ratio, log_lambda
 from meanfield_pde.integrals.queries import SMALL_RADIUS, Queries
-from meanfield_pde.measure import Measure
+from meanfield_pde.measure import Measure, Split
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.threads import over_rows
 
@@ -26,30 +28,59 @@ BLOCK = 32
 
 def log_partition(queries: Queries, measure: Measure) -> FloatArray:
     """log(Z(z) / M) - shift, (m,)."""
-    points, masses = _sources(measure)
+    split = measure.split
+    points, masses = _sources(split)
     logs = np.empty(len(queries))
-    directions = np.ascontiguousarray(queries.directions)
-    over_rows(_log_partition, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs)
-    return logs
+    if len(points):
+        directions = np.ascontiguousarray(queries.directions)
+        over_rows(_log_partition, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs)
+    return _with_uniform(queries, logs, None, split.uniform, masses)[0] if split.uniform else logs
 
 
 def log_partition_and_offset(queries: Queries, measure: Measure) -> tuple[FloatArray, FloatArray]:
     """log(Z(z) / M) - shift, (m,), and the attention-weighted mean of y - u, (m, d)."""
-    points, masses = _sources(measure)
-    logs, offsets = np.empty(len(queries)), np.empty(queries.directions.shape)
-    directions = np.ascontiguousarray(queries.directions)
-    over_rows(
-        _log_partition_and_offset, len(queries), directions, queries.radii, points, masses, masses.sum(), queries.shift, logs, offsets
-    )
+    split = measure.split
+    points, masses = _sources(split)
+    logs, offsets = np.empty(len(queries)), np.zeros(queries.directions.shape)
+    if len(points):
+        directions = np.ascontiguousarray(queries.directions)
+        asked = (directions, queries.radii, points, masses, masses.sum(), queries.shift)
+        over_rows(_log_partition_and_offset, len(queries), *asked, logs, offsets)
+    if split.uniform:
+        logs, mixed = _with_uniform(queries, logs, offsets, split.uniform, masses)
+        return logs, offsets if mixed is None else mixed
     return logs, offsets
 
 
-def _sources(measure: Measure) -> tuple[FloatArray, FloatArray]:
-    """Points without mass would spoil the shift: a far mass could underflow beside an empty point."""
-    kept = measure.masses > 0
-    if kept.all():
-        return measure.points, measure.masses
-    return np.ascontiguousarray(measure.points[kept]), measure.masses[kept]
+def _sources(split: Split) -> tuple[FloatArray, FloatArray]:
+    """Points and masses that are summed over: those with mass, since a far mass could underflow beside a nearer point without any."""
+    parts = [(part.points, part.masses, part.masses > 0) for part in split.rest]
+    if len(parts) == 1 and parts[0][2].all():
+        return parts[0][0], parts[0][1]
+    points = np.concatenate([points[kept] for points, _, kept in parts])
+    return points, np.concatenate([masses[kept] for _, masses, kept in parts])
+
+
+def _with_uniform(
+    queries: Queries, logs: FloatArray, offsets: FloatArray | None, uniform: float, masses: FloatArray
+) -> tuple[FloatArray, FloatArray | None]:
+    """Logarithms and offsets of the sums over the rest, together with the uniform part, whose integrals are exact:
+    Z = u Lambda_0(r), and the weighted mean of y - u is (Lambda_1/Lambda_0 - 1) u."""
+    d = queries.directions.shape[1]
+    r = queries.radii if queries.radius is None else np.asarray(queries.radius)
+    total = uniform + float(masses.sum())
+    share = uniform / total
+    exact = log_lambda(d, 0, r)
+    if not len(masses):
+        logs = np.full(len(queries), -np.inf)
+    with np.errstate(divide="ignore", over="ignore"):
+        of_rest, of_uniform = np.log1p(-share) + logs, np.log(share) + exact - queries.shift
+        small = np.log1p((1 - share) * np.expm1(logs) + share * np.expm1(exact))
+    joined = np.where(r < SMALL_RADIUS, small, np.logaddexp(of_rest, of_uniform))
+    if offsets is None:
+        return joined, None
+    along = np.exp(of_uniform - joined) * (bessel_ratio(d / 2 - 1, r) - 1)
+    return joined, np.exp(of_rest - joined)[:, None] * offsets + along[:, None] * queries.directions
 
 
 @njit(cache=True, nogil=True)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import ducc0
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ive
 
+from meanfield_pde.bessel import degree_factors
 from meanfield_pde.records import frozen, remembered
 from meanfield_pde.sphere import FloatArray, IntArray, spherical_angles
 from meanfield_pde.threads import over_rows, thread_count
@@ -32,13 +32,8 @@ ANALYSIS_ROWS = 4096
 class Harmonics(Protocol):
     """The transforms of one sphere; coefficients are stored for one band (largest degree) and may be used up to a narrower one."""
 
-    def band(self, radius: float, tolerance: float) -> int:
-        """The degree beyond which the terms of e^{<z, y>}, |z| = radius, sum to less than tolerance times its mean."""
-        ...
-
-    def factors(self, radius: float, band: int) -> FloatArray:
-        """What multiplies the harmonics of each degree, scaled by e^{-radius}, (band + 1,)."""
-        ...
+    constant: float
+    """What the kernel 1 multiplies the harmonic of degree 0 by: the area over which the harmonics are normalised."""
 
     def degrees(self, band: int) -> IntArray:
         """The degree of every coefficient."""
@@ -56,11 +51,7 @@ class Harmonics(Protocol):
 class CircleHarmonics:
     """e^{ik theta}, k >= 0; points at equal angles, one after the other, are transformed by plain FFTs."""
 
-    def band(self, radius: float, tolerance: float) -> int:
-        return _circle_band(radius, tolerance)
-
-    def factors(self, radius: float, band: int) -> FloatArray:
-        return _circle_factors(radius, band)
+    constant = 1.0
 
     def degrees(self, band: int) -> IntArray:
         return np.arange(band + 1)
@@ -99,11 +90,7 @@ class CircleHarmonics:
 class SphereHarmonics:
     """Y_lm, m >= 0, stored order by order (m = 0 with all l, m = 1 with l >= 1, ...)."""
 
-    def band(self, radius: float, tolerance: float) -> int:
-        return _sphere_band(radius, tolerance)
-
-    def factors(self, radius: float, band: int) -> FloatArray:
-        return _sphere_factors(radius, band)
+    constant = 4 * np.pi
 
     def degrees(self, band: int) -> IntArray:
         return _sphere_degrees(band)
@@ -148,32 +135,20 @@ HARMONICS: dict[int, Harmonics] = {2: CircleHarmonics(), 3: SphereHarmonics()}
 
 
 @lru_cache(RADII_KEPT)
-def _circle_band(radius: float, tolerance: float) -> int:
-    return _band(lambda degrees: 2 * ive(degrees, radius) / ive(0, radius), tolerance)
+def kernel_factors(d: int, radius: float, band: int) -> FloatArray:
+    """What e^{<z, y>}, |z| = radius, multiplies the harmonics of each degree by, scaled by e^{-radius}, (band + 1,)."""
+    return frozen(HARMONICS[d].constant * degree_factors(d, radius, band))
 
 
 @lru_cache(RADII_KEPT)
-def _sphere_band(radius: float, tolerance: float) -> int:
-    return _band(lambda degrees: (2 * degrees + 1) * ive(degrees + 0.5, radius) / ive(0.5, radius), tolerance)
-
-
-@lru_cache(RADII_KEPT)
-def _circle_factors(radius: float, band: int) -> FloatArray:
-    return frozen(ive(np.arange(band + 1), radius))
-
-
-@lru_cache(RADII_KEPT)
-def _sphere_factors(radius: float, band: int) -> FloatArray:
-    if radius == 0:
-        return frozen(np.where(np.arange(band + 1) == 0, 4 * np.pi, 0.0))
-    return frozen(4 * np.pi * np.sqrt(np.pi / (2 * radius)) * ive(np.arange(band + 1) + 0.5, radius))
-
-
-def _band(terms: Callable[[IntArray], NDArray[np.floating]], tolerance: float) -> int:
-    """Smallest degree whose later terms sum to less than the tolerance, relative to the mean and to the first term that varies."""
+def kernel_band(d: int, radius: float, tolerance: float) -> int:
+    """Smallest degree whose later terms of e^{<z, y>}, |z| = radius, sum to less than the tolerance, relative to the mean and to the
+    first term that varies."""
     count = 64
     while count <= MOST_DEGREES:
-        sizes = terms(np.arange(count))
+        harmonics_of_degree = np.full(count, 2.0) if d == 2 else 2 * np.arange(count) + 1.0
+        sizes = harmonics_of_degree * degree_factors(d, radius, count - 1)
+        sizes /= sizes[0] / (1 if d == 3 else 2)
         tail, bound = np.cumsum(sizes[::-1])[::-1], tolerance * min(1.0, sizes[1])
         if tail[-1] <= bound * 1e-3:
             return max(1, int(np.argmax(tail <= bound)) - 1)

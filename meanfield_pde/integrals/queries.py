@@ -18,11 +18,13 @@ SMALL_RADIUS = 2.0
 @dataclass(frozen=True)
 class Queries:
     """z = radius * direction. directions: (m, d), unit vectors, where B is c I the very array of points (or its negative).
-    radii: (m,). radius: their common value, None if they differ."""
+    radii: (m,). radius: their common value, None if they differ. weights: (m,), the mass at each query, if only mass times velocity needs
+    to be accurate; None if every query does."""
 
     directions: FloatArray
     radii: FloatArray
     radius: float | None
+    weights: FloatArray | None = None
 
     @property
     def vectors(self) -> FloatArray:
@@ -43,19 +45,19 @@ class Queries:
         return len(self.directions)
 
     def __getitem__(self, rows: np.ndarray) -> "Queries":
-        return Queries(self.directions[rows], self.radii[rows], self.radius)
+        return Queries(self.directions[rows], self.radii[rows], self.radius, None if self.weights is None else self.weights[rows])
 
 
-def queries(points: FloatArray, beta: float, bilinear: FloatArray | None) -> Queries:
+def queries(points: FloatArray, beta: float, bilinear: FloatArray | None, weights: FloatArray | None = None) -> Queries:
     """Queries at points on the sphere; B = None is the identity."""
     m, d = points.shape
     multiple = 1.0 if bilinear is None else float(bilinear[0, 0])
     if bilinear is None or np.array_equal(bilinear, multiple * np.eye(d)):
         radius = beta * abs(multiple)
-        return Queries(points if multiple > 0 else -points, np.broadcast_to(radius, m), radius)
+        return Queries(points if multiple > 0 else -points, np.broadcast_to(radius, m), radius, weights)
     z = beta * (points @ bilinear.T)
     radii = np.linalg.norm(z, axis=1)
     pole = np.eye(d)[:1]
     directions = np.divide(z, radii[:, None], out=np.repeat(pole, m, axis=0), where=radii[:, None] > 0)
     common = m > 0 and bool(np.ptp(radii) <= SAME_RADIUS * radii.max())
-    return Queries(directions, radii, float(radii.max()) if common else None)
+    return Queries(directions, radii, float(radii.max()) if common else None, weights)

@@ -21,6 +21,16 @@ class Scaled:
         shift = float(logs.max(initial=-np.inf))
         return cls(0.0, 0.0) if shift == -np.inf else cls(shift, float(np.sum(weights * np.exp(logs - shift), dtype=np.longdouble)))
 
+    @classmethod
+    def of(cls, value: float) -> "Scaled":
+        """A number that fits a float."""
+        return cls(0.0, float(value))
+
+    @classmethod
+    def missing(cls) -> "Scaled":
+        """nan: what has no value."""
+        return cls(0.0, math.nan)
+
     def __truediv__(self, divisor: float) -> "Scaled":
         return Scaled(self.shift, self.factor / divisor)
 

@@ -18,7 +18,7 @@ from numpy.polynomial import chebyshev
 from scipy.special import ive
 
 from meanfield_pde.bessel import bessel_ratio, log_lambda
-from meanfield_pde.integrals.harmonics import HARMONICS, ComplexArray, Harmonics
+from meanfield_pde.integrals.harmonics import HARMONICS, ComplexArray, Harmonics, kernel_band, kernel_factors
 from meanfield_pde.integrals.queries import SMALL_RADIUS, Queries
 from meanfield_pde.measure import Measure
 from meanfield_pde.records import frozen
@@ -47,25 +47,42 @@ class Synthesis:
     sizes: FloatArray | float
 
 
-def integrals(
-    queries: Queries, measure: Measure, with_offsets: bool, accuracy: float, band: int | None = None
-) -> tuple[FloatArray, FloatArray | None, FloatArray]:
-    """log(Z/M) - shift (m,), the attention-weighted mean of y - u (m, d) or None, and the relative error of Z (m,).
+@dataclass(frozen=True)
+class Coefficients:
+    """A measure analysed in harmonics up to a band, over its total mass and without degree 0, whose part is known exactly."""
 
-    accuracy: of the truncation, over the largest Z. band: largest degree, chosen from the accuracy if None.
-    """
-    harmonics, d = HARMONICS[measure.dimension], measure.dimension
-    band = harmonics.band(queries.largest_radius, accuracy / 10) if band is None else band
-    coefficients = harmonics.analyse(measure.parts[0].points, measure.parts[0].masses, band)
-    for part in measure.parts[1:]:
-        coefficients = coefficients + harmonics.analyse(part.points, part.masses, band)
-    coefficients /= measure.total
-    coefficients[0] = 0.0
+    d: int
+    band: int
+    values: ComplexArray
+
+    @classmethod
+    def of(cls, measure: Measure, largest_radius: float, accuracy: float, band: int | None = None) -> "Coefficients":
+        """largest_radius: of the queries to come. accuracy: of the truncation, over the largest Z. band: chosen from these if None.
+
+        The uniform law that cells contain has degree 0 alone; its points would bring the error of a quadrature to the other degrees.
+        """
+        d = measure.dimension
+        harmonics = HARMONICS[d]
+        band = kernel_band(d, largest_radius, accuracy / 10) if band is None else band
+        first, *others = measure.split.rest
+        values = harmonics.analyse(first.points, first.masses, band)
+        for part in others:
+            values = values + harmonics.analyse(part.points, part.masses, band)
+        values /= measure.total
+        values[0] = 0.0
+        return cls(d, band, values)
+
+
+def integrals(
+    coefficients: Coefficients, queries: Queries, with_offsets: bool, accuracy: float
+) -> tuple[FloatArray, FloatArray | None, FloatArray]:
+    """log(Z/M) - shift (m,), the attention-weighted mean of y - u (m, d) or None, and the relative error of Z (m,)."""
+    d = coefficients.d
     if queries.radius is None:
-        rest = _on_panels(harmonics, coefficients, band, queries, with_offsets, accuracy)
+        rest = _on_panels(coefficients, queries, with_offsets, accuracy)
         r: FloatArray | float = queries.radii
     else:
-        rest = _on_one_radius(harmonics, coefficients, band, queries.directions, queries.radius, with_offsets)
+        rest = _on_one_radius(coefficients, queries.directions, queries.radius, with_offsets)
         r = queries.radius
     log_mean, ratio = _constant(d, r) if isinstance(r, float) else (log_lambda(d, 0, r), bessel_ratio(d / 2 - 1, r))
     mean = np.exp(log_mean - r)
@@ -104,19 +121,18 @@ def _mean_excess(d: int, r: FloatArray | float) -> FloatArray:
     return result
 
 
-def _on_one_radius(
-    harmonics: Harmonics, coefficients: ComplexArray, band: int, directions: FloatArray, radius: float, with_offsets: bool
-) -> Synthesis:
+def _on_one_radius(coefficients: Coefficients, directions: FloatArray, radius: float, with_offsets: bool) -> Synthesis:
+    harmonics, band = HARMONICS[coefficients.d], coefficients.band
     degrees = harmonics.degrees(band)
-    factors = harmonics.factors(radius, band + 1)
-    scaled = coefficients * factors[degrees]
+    factors = kernel_factors(coefficients.d, radius, band + 1)
+    scaled = coefficients.values * factors[degrees]
     values = harmonics.values(scaled, band, directions, band)
     size = _size(harmonics, scaled, band, band, values)
     if not with_offsets:
         return Synthesis(values, None, None, size)
     gradients = harmonics.gradients(scaled / radius, band, directions, band)
-    radials = harmonics.values(coefficients * (factors[degrees + 1] + degrees / radius * factors[degrees]), band, directions, band)
-    return Synthesis(values, gradients, radials, size)
+    slopes = factors[degrees + 1] + degrees / radius * factors[degrees]
+    return Synthesis(values, gradients, harmonics.values(coefficients.values * slopes, band, directions, band), size)
 
 
 def _size(harmonics: Harmonics, scaled: ComplexArray, band: int, narrower: int, values: FloatArray) -> float:
@@ -125,9 +141,8 @@ def _size(harmonics: Harmonics, scaled: ComplexArray, band: int, narrower: int, 
     return max(found, harmonics.root_mean_square(scaled, band) * float(np.sqrt(narrower + 1)))
 
 
-def _on_panels(
-    harmonics: Harmonics, coefficients: ComplexArray, band: int, queries: Queries, with_offsets: bool, accuracy: float
-) -> Synthesis:
+def _on_panels(coefficients: Coefficients, queries: Queries, with_offsets: bool, accuracy: float) -> Synthesis:
+    harmonics, band = HARMONICS[coefficients.d], coefficients.band
     m, d = queries.directions.shape
     values, radials, sizes = np.zeros(m), np.zeros(m), np.zeros(m)
     gradients = np.zeros((m, d)) if with_offsets else None
@@ -140,14 +155,14 @@ def _on_panels(
         if not len(rows):
             continue
         middle = lowest + (2 * k + 1) * half
-        narrower = min(band, harmonics.band(middle + half, accuracy / 10))
+        narrower = min(band, kernel_band(d, middle + half, accuracy / 10))
         directions = frozen(queries.directions[rows])
         nodes, cardinal, slopes = _interpolation((queries.radii[rows] - middle) / half, count)
         for j, node in enumerate(nodes):
-            radius = middle + half * node
-            factors = harmonics.factors(radius, band).copy()
+            radius = float(middle + half * node)
+            factors = kernel_factors(d, radius, band).copy()
             factors[narrower + 1 :] = 0.0
-            scaled = coefficients * factors[degrees]
+            scaled = coefficients.values * factors[degrees]
             at_node = harmonics.values(scaled, band, directions, narrower)
             values[rows] += cardinal[:, j] * at_node
             radials[rows] += slopes[:, j] / half * at_node
@@ -157,11 +172,14 @@ def _on_panels(
     return Synthesis(values, gradients, radials + values if with_offsets else None, sizes)
 
 
-def synthesis_count(queries: Queries, with_offsets: bool, accuracy: float) -> int:
-    """How many syntheses a query takes part in."""
+def syntheses(queries: Queries, with_offsets: bool, accuracy: float) -> tuple[int, int]:
+    """How many syntheses the queries take together, and in how many of them each query takes part."""
     if queries.radius is not None:
-        return 4 if with_offsets else 1
-    return _node_count(_panels(queries)[2], accuracy) * (3 if with_offsets else 1)
+        count = 4 if with_offsets else 1
+        return count, count
+    _, panels, half = _panels(queries)
+    count = _node_count(half, accuracy) * (3 if with_offsets else 1)
+    return panels * count, count
 
 
 def _panels(queries: Queries) -> tuple[float, int, float]:

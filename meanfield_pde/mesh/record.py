@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.records import equal, frozen
+from meanfield_pde.records import Record, frozen
 from meanfield_pde.sphere import FloatArray, IntArray, dot, surface_area
 
 AREA_TOLERANCE = 1e-11
@@ -19,7 +19,7 @@ ORTHOGONAL_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class SphereMesh:
+class SphereMesh(Record):
     """Cells and faces on S^{d-1}, d = 2 (arcs and their ends) or 3 (polygons and great-circle edges). All lengths are on the unit sphere.
 
     name: how the mesh was made. vertices: (n_vertices, d). cell_offsets: (n_cells + 1,) and cell_vertices: the vertices of cell i are
@@ -144,6 +144,3 @@ class SphereMesh:
         pole = np.cross(left, right - left)
         skew = np.abs(dot(pole, self.face_normals)) / np.linalg.norm(pole, axis=1)
         return bool((skew * self.face_lengths <= ORTHOGONAL_TOLERANCE * self.face_distances).all())
-
-    def __eq__(self, other: object) -> bool:
-        return equal(self, other)

@@ -6,21 +6,28 @@
 
 Data in: points (m, d) and a measure. Data out: tangent velocities (m, d); where V = c B^T (or beta = 0) the field is the gradient of
 a potential (m,): c log(Z/M)/beta for SA, c (Z - M)/beta for USA, M the total mass, and their limits <x, V int y dmu> at beta = 0.
+
+    E(mu) = 1/(2 beta) iint e^{beta <Qx, Ky>} dmu dmu       (at beta = 0 its finite part <Q m, K m>/2, m = int x dmu)
+
+The uniform law that cells contain (`Measure.split`) is integrated exactly in both integrals, in Z and in E.
 """
 
+import dataclasses
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
-from meanfield_pde.integrals.methods import Integrals, Method, resolve_method
+from meanfield_pde.bessel import log_lambda
+from meanfield_pde.integrals.methods import Analysis, Method, resolve_method
 from meanfield_pde.integrals.queries import Queries, queries
 from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.measure import Measure
-from meanfield_pde.records import equal, frozen
+from meanfield_pde.models.velocity import Field, VelocityModel, checked_points
+from meanfield_pde.records import Record, frozen
 from meanfield_pde.sphere import FloatArray, tangent
 
 LARGEST_LOG = float(np.log(np.finfo(np.float64).max))
@@ -32,16 +39,14 @@ PROPORTIONAL = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class Attention(Record, VelocityModel):
     """Self-attention with inverse temperature beta >= 0 (dimensionless) and matrices (d, d), None for the identity.
 
     normalised=True is SA, False is USA. log_scale: USA only, its velocity is divided by e^log_scale, that is, time runs in units of
-    e^-log_scale; at large beta, where USA exceeds double precision, log_scale = beta makes the kernel at most 1.
+    e^-log_scale; at large beta, where USA exceeds double precision, log_scale = beta makes the kernel at most 1. The attribute bilinear is
+    K^T Q, None for the identity.
     Raises ValueError for a negative or non-finite beta, matrices that are not square or not finite, matrices of different sizes, or a
     log_scale for SA.
-
-    Methods take method= "auto", "direct", "spectral" or an object of `attention.integrals`; weights= (m,), the mass at each point, if only
-    mass times velocity needs to be accurate; and work=, a counter that is told how many points were answered by "sums" and "transforms".
     """
 
     beta: float
@@ -50,7 +55,7 @@ class Attention:
     value: FloatArray | None
     normalised: bool
     log_scale: float
-    _bilinear: FloatArray | None = field(repr=False)
+    bilinear: FloatArray | None = dataclasses.field(init=False, repr=False)
 
     def __init__(
         self,
@@ -78,7 +83,7 @@ class Attention:
         plain = {"beta": inputs.number("beta", beta, low=0.0), "normalised": bool(normalised), "log_scale": scale}
         for name, value_ in (plain | matrices).items():
             object.__setattr__(self, name, value_)
-        object.__setattr__(self, "_bilinear", None if bilinear is None else frozen(bilinear))
+        object.__setattr__(self, "bilinear", None if bilinear is None else frozen(bilinear))
 
     @property
     def dimension(self) -> int | None:
@@ -87,196 +92,213 @@ class Attention:
 
     @property
     def is_gradient(self) -> bool:
-        """Whether the velocity is the gradient of `potential`."""
-        return self._potential_factor() is not None
-
-    @property
-    def bilinear_norm(self) -> float:
-        """The spectral norm of K^T Q: queries beta K^T Q x are at most beta times as long."""
-        return 1.0 if self._bilinear is None else float(np.linalg.norm(self._bilinear, 2))
+        """Whether the velocity is the gradient of the potential."""
+        return self.potential_factor is not None
 
     @property
     def is_isotropic(self) -> bool:
         """Whether the field commutes with rotations, so that the uniform law is at rest."""
         d = self.dimension or 0
-        return all(m is None or np.array_equal(m, m[0, 0] * np.eye(d)) for m in (self._bilinear, self.value))
-
-    def velocity(
-        self,
-        points: ArrayLike,
-        measure: Measure,
-        t: float = 0.0,
-        method: str | Method = "auto",
-        weights: FloatArray | None = None,
-        work: Counter[str] | None = None,
-    ) -> FloatArray:
-        """Tangent velocity X[mu] (m, d) at points (m, d) on the sphere; t is not used by weights that are constant in time.
-
-        Raises ValueError if dimensions differ and OverflowError if an unnormalised field exceeds double precision.
-        """
-        x = self._checked(points, measure)
-        radial, rest = self._average(x, measure, method, weights, work)
-        if not self.is_isotropic:  # otherwise V maps the radial part to a multiple of x, whose rounding would hide a small velocity
-            rest = rest + radial
-        return tangent(x, rest if self.value is None else rest @ self.value.T)
-
-    def field(
-        self,
-        points: ArrayLike,
-        measure: Measure,
-        t: float = 0.0,
-        method: str | Method = "auto",
-        weights: FloatArray | None = None,
-        work: Counter[str] | None = None,
-    ) -> FloatArray:
-        """A[mu] (m, d), the attention output before its projection to the tangent space."""
-        radial, rest = self._average(self._checked(points, measure), measure, method, weights, work)
-        return radial + rest if self.value is None else (radial + rest) @ self.value.T
-
-    def potential(
-        self,
-        points: ArrayLike,
-        measure: Measure,
-        t: float = 0.0,
-        method: str | Method = "auto",
-        weights: FloatArray | None = None,
-        work: Counter[str] | None = None,
-    ) -> FloatArray:
-        """The potential (m,) whose tangent gradient is the velocity. Raises ValueError unless `is_gradient`."""
-        factor = self._potential_factor()
-        if factor is None:
-            raise ValueError("the field of this attention has no potential, wanted V = c K^T Q transposed (or beta = 0)")
-        x = self._checked(points, measure)
-        if self._is_linear:
-            mean = measure.mean() * (1 / measure.total if self.normalised else np.exp(-self.log_scale))
-            return x @ (mean if self.value is None else self.value @ mean)
-        asked = queries(x, self.beta, self._bilinear)
-        logs, shift = self._integrals(asked, measure, False, method, weights, work).logs, asked.shift
-        if self.normalised:
-            logs += shift
-            logs *= factor / self.beta
-            return logs
-        unit = np.exp(-self.log_scale)
-        large = self._exponential(logs, shift, measure) - measure.total * unit
-        small = measure.total * unit * np.expm1(np.minimum(logs + shift, 1.0))
-        return factor / self.beta * np.where(logs + shift < 1.0, small, large)
-
-    def log_partition(self, points: ArrayLike, measure: Measure, method: str | Method = "auto") -> FloatArray:
-        """log Z(beta B x) (m,), for any beta without overflow."""
-        x = self._checked(points, measure)
-        if self._is_linear:
-            return np.full(len(x), np.log(measure.total))
-        asked = queries(x, self.beta, self._bilinear)
-        return self._integrals(asked, measure, False, method, None, None).logs + (asked.shift + np.log(measure.total))
-
-    def energy(self, measure: Measure, potential: FloatArray | None = None, method: str | Method = "auto") -> Scaled:
-        """E = (1/2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794); at beta = 0 its finite part <Q m, K m>/2, m = int x dmu.
-
-        potential: (n,), its values at the measure's own points, if they are known already.
-        """
-        if self.beta == 0:
-            mean = np.array([math.fsum(measure.masses * x) for x in measure.points.T])
-            return Scaled(0.0, float(mean @ (mean if self._bilinear is None else self._bilinear @ mean)) / 2)
-        kept = measure.masses > 0
-        if not kept.any():
-            return Scaled(0.0, 0.0)
-        logs = None if potential is None else self._log_partition_from(potential[kept], measure.total)
-        if logs is None:
-            logs = self.log_partition(measure.points if kept.all() else measure.points[kept], measure, method)
-        return Scaled.weighted_sum(logs, measure.masses[kept]) / (2 * self.beta)
-
-    def speed_bound(self, measure: Measure) -> float:
-        """An upper bound of |A[mu]|: the spectral norm of V, times M e^{beta |B| - log_scale} for USA (inf if that overflows)."""
-        size = 1.0 if self.value is None else float(np.linalg.norm(self.value, 2))
-        if self.normalised:
-            return size
-        exponent = self.beta * self.bilinear_norm - self.log_scale
-        return size * measure.total * float(np.exp(exponent)) if exponent < LARGEST_LOG else np.inf
-
-    def __eq__(self, other: object) -> bool:
-        return equal(self, other)
+        return all(m is None or np.array_equal(m, m[0, 0] * np.eye(d)) for m in (self.bilinear, self.value))
 
     @property
-    def _is_linear(self) -> bool:
-        """Whether Z is constant to rounding, so that attention averages without weights."""
-        return self.beta * (1.0 if self._bilinear is None else float(np.abs(self._bilinear).max())) <= NEGLIGIBLE
+    def reach(self) -> float:
+        """beta times the spectral norm of K^T Q: no query beta K^T Q x is longer."""
+        return self.beta * (1.0 if self.bilinear is None else float(np.linalg.norm(self.bilinear, 2)))
 
-    def _potential_factor(self) -> float | None:
+    @property
+    def is_linear(self) -> bool:
+        """Whether Z is constant to rounding, so that attention averages without weights."""
+        return self.beta * (1.0 if self.bilinear is None else float(np.abs(self.bilinear).max())) <= NEGLIGIBLE
+
+    @property
+    def potential_factor(self) -> float | None:
         """c with V = c B^T, None if there is none."""
-        if self._is_linear:
-            return 1.0
-        if self.value is None and self._bilinear is None:
+        if self.is_linear or (self.value is None and self.bilinear is None):
             return 1.0
         d = self.dimension or 0
         v = np.eye(d) if self.value is None else self.value
-        transposed = np.eye(d) if self._bilinear is None else self._bilinear.T
+        transposed = np.eye(d) if self.bilinear is None else self.bilinear.T
         factor = float(np.sum(v * transposed) / np.sum(transposed**2))
         scale = float(np.abs(v).max())
         return factor if np.abs(v - factor * transposed).max() <= PROPORTIONAL * scale else None
 
-    def _log_partition_from(self, potential: FloatArray, total: float) -> FloatArray | None:
-        """log Z (n,) from the potential, which has one constant removed; None where the potential does not tell it."""
-        factor = self._potential_factor()
-        if not factor or self._is_linear:
-            return None
-        excess = potential * (self.beta / factor)
-        if self.normalised:
-            return np.log(total) + excess
-        excess, unit = excess / total, np.exp(-self.log_scale)
-        if excess.min() <= -unit / 2:  # Z - M has no digits of a Z far below M
-            return None
-        return np.log(total) + (np.log1p(excess) if unit == 1 else self.log_scale + np.log(excess + unit))
+    @property
+    def has_energy(self) -> bool:
+        """True."""
+        return True
 
-    def _average(
-        self, points: FloatArray, measure: Measure, method: str | Method, weights: FloatArray | None, work: Counter[str] | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """The attention-weighted mean of y (times Z e^-log_scale for USA) as a multiple of B x and the rest, both (m, d)."""
-        if self._is_linear:
-            mean = measure.mean() * (1 / measure.total if self.normalised else np.exp(-self.log_scale))
-            return np.zeros(points.shape), np.tile(mean, (len(points), 1))
-        asked = queries(points, self.beta, self._bilinear)
-        found = self._integrals(asked, measure, True, method, weights, work)
-        assert found.offsets is not None, "offsets were asked for"
-        if self.normalised:
-            return asked.directions, found.offsets
-        scale = self._exponential(found.logs, asked.shift, measure)[:, None]
-        return scale * asked.directions, scale * found.offsets
+    @property
+    def kernel_beta(self) -> float:
+        """beta."""
+        return self.beta
 
-    def _integrals(
-        self,
-        asked: Queries,
-        measure: Measure,
-        with_offsets: bool,
-        method: str | Method,
-        weights: FloatArray | None,
-        work: Counter[str] | None,
-    ) -> Integrals:
-        found = resolve_method(method).integrals(asked, measure, with_offsets, weights)
-        if work is not None:
-            work["sums"] += found.summed
-            work["transforms"] += len(asked) - found.summed
-        return found
+    def self_weight(self, d: int) -> float:
+        """e^r / Lambda_0(r), r = `reach` (2312.10794: the limit is valid for n far above it)."""
+        return float(np.exp(self.reach - log_lambda(d, 0, self.reach)))
 
-    def _exponential(self, logs: FloatArray, shift: float, measure: Measure) -> FloatArray:
-        """Z e^-log_scale (m,) from log(Z/M) - shift."""
-        constant = shift + float(np.log(measure.total)) - self.log_scale
-        largest = float(logs.max(initial=-np.inf)) + constant
-        if largest > LARGEST_LOG:
-            raise OverflowError(
-                f"the unnormalised field reaches e^{largest:.4g} at beta = {self.beta:g}, beyond double precision; "
-                f"use log_scale={self.beta:g} (time in units of e^-log_scale) or normalised=True"
-            )
-        return np.exp(logs + constant)
+    def field(self, measure: Measure, t: float = 0.0, method: str | Method = "auto") -> "AttentionField":
+        """The field of a measure; method: "auto", "direct", "spectral" or an object such as `Spectral(accuracy=...)`.
 
-    def _checked(self, points: ArrayLike, measure: Measure) -> FloatArray:
+        Raises ValueError if the dimension is not that of the matrices or the measure has no mass.
+        """
         inputs.instance("measure", measure, Measure)
         d = measure.dimension
-        x = inputs.real_array("points", points, ("m", d), like=" like the measure's points")
         if self.dimension not in (None, d):
             raise ValueError(f"points lie in R^{d}, but the attention's matrices are {self.dimension} x {self.dimension}")
         if not measure.total > 0:
             raise ValueError(f"the measure has mass {measure.total:g}, wanted a positive mass")
-        return x
+        return AttentionField(self, measure, resolve_method(method).analysed(measure, self.reach), None, {})
+
+    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str | Method = "auto") -> FloatArray:
+        """Tangent velocity X[mu] (m, d) at points (m, d) on the sphere; t is not used by weights that are constant in time.
+
+        Raises ValueError if dimensions differ and OverflowError if an unnormalised field exceeds double precision.
+        """
+        return self.field(measure, t, method).velocity(checked_points(points, measure))
+
+    def potential(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str | Method = "auto") -> FloatArray:
+        """The potential (m,) whose tangent gradient is the velocity. Raises ValueError unless `is_gradient`."""
+        return self.field(measure, t, method).potential(checked_points(points, measure))
+
+    def energy(self, measure: Measure, t: float = 0.0, method: str | Method = "auto") -> Scaled:
+        """E(mu), of any size without overflow; 0 for a measure without mass."""
+        inputs.instance("measure", measure, Measure)
+        return self.field(measure, t, method).energy() if measure.total > 0 else Scaled.of(0.0)
+
+    def speed_bound(self, measure: Measure, t: float = 0.0) -> float:
+        """An upper bound of |A[mu]|: the spectral norm of V, times M e^{beta |B| - log_scale} for USA (inf if that overflows)."""
+        size = 1.0 if self.value is None else float(np.linalg.norm(self.value, 2))
+        if self.normalised:
+            return size
+        exponent = self.reach - self.log_scale
+        return size * measure.total * float(np.exp(exponent)) if exponent < LARGEST_LOG else np.inf
+
+    def queries(self, points: FloatArray, weights: FloatArray | None = None) -> Queries:
+        """z = beta B x at points (m, d)."""
+        return queries(points, self.beta, self.bilinear, weights)
+
+    def log_uniform(self, points: FloatArray) -> FloatArray:
+        """log int e^{beta <Bx, y>} dsigma(x) (n,) at points y, sigma the uniform probability."""
+        d = points.shape[1]
+        if self.bilinear is None:
+            return np.broadcast_to(log_lambda(d, 0, self.beta), len(points))
+        return log_lambda(d, 0, self.beta * np.linalg.norm(points @ self.bilinear, axis=1))
+
+
+class AttentionField(Field):
+    """The field of an `Attention`. analysis: of the measure. weights: (m,), masses at the points that are asked for next, or None.
+    known: log(Z/M) and its shift at the points of the measure's parts, by the identity of the array, once they were computed."""
+
+    def __init__(
+        self,
+        attention: Attention,
+        measure: Measure,
+        analysis: Analysis,
+        weights: FloatArray | None,
+        known: dict[int, tuple[FloatArray, float]],
+    ) -> None:
+        self.attention, self.measure = attention, measure
+        self.is_gradient, self.speed_bound = attention.is_gradient, attention.speed_bound(measure)
+        self._analysis, self._weights, self._known = analysis, weights, known
+
+    @property
+    def work(self) -> Counter[str]:
+        return self._analysis.work
+
+    def weighing(self, weights: FloatArray) -> "AttentionField":
+        return AttentionField(self.attention, self.measure, self._analysis, weights, self._known)
+
+    def output(self, points: FloatArray) -> FloatArray:
+        """A[mu] (m, d), the attention output before its projection to the tangent space."""
+        radial, rest = self._average(points)
+        return self._valued(radial + rest)
+
+    def velocity(self, points: FloatArray) -> FloatArray:
+        if not self.attention.is_isotropic:
+            return tangent(points, self.output(points))
+        _, rest = self._average(points)  # V maps the other part to a multiple of x, whose rounding would hide a small velocity
+        return tangent(points, self._valued(rest))
+
+    def potential(self, points: FloatArray) -> FloatArray:
+        model, measure = self.attention, self.measure
+        factor = model.potential_factor
+        if factor is None:
+            raise ValueError("the field of this attention has no potential, wanted V = c K^T Q transposed (or beta = 0)")
+        if model.is_linear:
+            mean = measure.mean() * (1 / measure.total if model.normalised else np.exp(-model.log_scale))
+            return points @ (mean if model.value is None else model.value @ mean)
+        logs, shift = self._log_mean(points)
+        if model.normalised:
+            return (logs + shift) * (factor / model.beta)
+        unit = np.exp(-model.log_scale)
+        large = self._exponential(logs, shift) - measure.total * unit
+        small = measure.total * unit * np.expm1(np.minimum(logs + shift, 1.0))
+        return factor / model.beta * np.where(logs + shift < 1.0, small, large)
+
+    def log_partition(self, points: FloatArray) -> FloatArray:
+        """log Z(beta B x) (m,), for any beta without overflow."""
+        if self.attention.is_linear:
+            return np.full(len(points), np.log(self.measure.total))
+        logs, shift = self._log_mean(points)
+        return logs + (shift + np.log(self.measure.total))
+
+    def energy(self) -> Scaled:
+        model, measure = self.attention, self.measure
+        if model.beta == 0:
+            mean = np.array([math.fsum(measure.masses * x) for x in measure.points.T])
+            return Scaled.of(float(mean @ (mean if model.bilinear is None else model.bilinear @ mean)) / 2)
+        split = measure.split
+        logs, weights = [], []
+        for part, rest in zip(measure.parts, split.rest, strict=True):
+            kept = part.masses > 0
+            known = id(part.points) in self._known or bool(kept.all())
+            at_points = self.log_partition(part.points)[kept] if known else self.log_partition(part.points[kept])
+            logs.append(at_points)
+            weights.append(rest.masses[kept])
+            if split.uniform:
+                logs.append(model.log_uniform(part.points[kept]))
+                weights.append(split.uniform * part.masses[kept])
+        return Scaled.weighted_sum(np.concatenate(logs), np.concatenate(weights)) / (2 * model.beta)
+
+    def _valued(self, average: FloatArray) -> FloatArray:
+        return average if self.attention.value is None else average @ self.attention.value.T
+
+    def _average(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The attention-weighted mean of y (times Z e^-log_scale for USA) as a multiple of B x and the rest, both (m, d)."""
+        model, measure = self.attention, self.measure
+        if model.is_linear:
+            mean = measure.mean() * (1 / measure.total if model.normalised else np.exp(-model.log_scale))
+            return np.zeros(points.shape), np.tile(mean, (len(points), 1))
+        asked = model.queries(points, self._weights)
+        found = self._analysis.integrals(asked, with_offsets=True)
+        assert found.offsets is not None, "offsets were asked for"
+        if model.normalised:
+            return asked.directions, found.offsets
+        scale = self._exponential(found.logs, asked.shift)[:, None]
+        return scale * asked.directions, scale * found.offsets
+
+    def _log_mean(self, points: FloatArray) -> tuple[FloatArray, float]:
+        """log(Z/M) - shift (m,), and the shift. What was computed for the measure's own points is kept: a step asks for it twice."""
+        if id(points) in self._known:
+            return self._known[id(points)]
+        asked = self.attention.queries(points, self._weights)
+        found = self._analysis.integrals(asked, with_offsets=False).logs, asked.shift
+        if any(points is part.points for part in self.measure.parts):
+            self._known[id(points)] = found
+        return found
+
+    def _exponential(self, logs: FloatArray, shift: float) -> FloatArray:
+        """Z e^-log_scale (m,) from log(Z/M) - shift."""
+        model = self.attention
+        constant = shift + float(np.log(self.measure.total)) - model.log_scale
+        largest = float(logs.max(initial=-np.inf)) + constant
+        if largest > LARGEST_LOG:
+            raise OverflowError(
+                f"the unnormalised field reaches e^{largest:.4g} at beta = {model.beta:g}, beyond double precision; "
+                f"use log_scale={model.beta:g} (time in units of e^-log_scale) or normalised=True"
+            )
+        return np.exp(logs + constant)
 
 
 def _square(name: str, matrix: ArrayLike | None) -> FloatArray | None:

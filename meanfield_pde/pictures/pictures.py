@@ -23,6 +23,7 @@ from meanfield_pde.diagnostics.stages import Stage, stages
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
+from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance, normalise
 
@@ -632,7 +633,7 @@ def energy_curves(panel: "Axes", runs: dict[str, Solution]) -> None:
     if np.isfinite(logs).all() and np.ptp(logs) > np.log(LINEAR_ENERGY):
         linear = False
     for kind, run in runs.items():
-        start = run.attention.energy(run.measure(0))
+        start = energy_of(run.model, run.measure(0), float(run.times[0]))
         t = np.concatenate([run.times[:1], run.history.t])
         energies = [[start.value], run.history.energy] if linear else [[start.log], run.history.log_energy]
         _curve(panel, kind, t, np.concatenate(energies), _label(kind, run))

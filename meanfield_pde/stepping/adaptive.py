@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from scipy.integrate import DOP853
 
 from meanfield_pde import inputs
@@ -56,7 +55,7 @@ class AdaptiveIntegration:
         self.t, self.state = t, state
         self._solver: Any = None
         self._dense: Any = None
-        self._phase: Any = None
+        self._configuration: Any = None
         self._interrupted = True
 
     def advance(self, t_stop: float) -> None:
@@ -72,10 +71,10 @@ class AdaptiveIntegration:
         elapsed, state = float(self._solver.t), self._system.unpack(self._solver.y, self.state)
         t = self._t_end if self._solver.status == "finished" else self._origin + elapsed
         self._system.check(t, state)
-        if self._system.phase(state) != self._phase:
+        if self._system.configuration(state) != self._configuration:
             elapsed = self._first_change(float(self._solver.t_old or 0.0), elapsed)
             t = min(self._origin + elapsed, self._t_end)
-            state, happened = self._system.settle(t, self._between(elapsed), Rate(np.empty(0)), self.events)
+            state, happened = self._system.after_step(t, self._between(elapsed), None, self.events)
             self.events += happened
             self._interrupted = True
         self.t, self.state = t, state
@@ -109,7 +108,7 @@ class AdaptiveIntegration:
         tolerances = {"rtol": self._stepper.rtol, "atol": self._stepper.atol}
         self._solver = DOP853(velocity, 0.0, self._system.pack(state), self._t_end - origin, **tolerances)  # type: ignore[arg-type]
         self._origin, self._before, self._interrupted = origin, state, False
-        self._dense, self._phase = None, self._system.phase(state)
+        self._dense, self._configuration = None, self._system.configuration(state)
 
     def _between(self, elapsed: float) -> Any:
         """The state within the last step."""
@@ -118,8 +117,8 @@ class AdaptiveIntegration:
         return self._system.unpack(self._dense(elapsed), self._before)
 
     def _first_change(self, before: float, after: float) -> float:
-        """The first float in the last step at which the phase differs, by bisection."""
+        """The first float in the last step at which the configuration differs, by bisection."""
         while before < (middle := before + (after - before) / 2) < after:
-            same = self._system.phase(self._between(middle)) == self._phase
+            same = self._system.configuration(self._between(middle)) == self._configuration
             before, after = (middle, after) if same else (before, middle)
         return after

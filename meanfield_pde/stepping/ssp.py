@@ -98,7 +98,7 @@ class SSPIntegration:
             if state is not None:
                 self.t = t_stop if dt == remaining else self.t + dt
                 self._system.check(self.t, state)
-                self.state, happened = self._system.settle(self.t, state, self.rate, self.events)
+                self.state, happened = self._system.after_step(self.t, state, self.rate, self.events)
                 self.events += happened
                 self.rate = self._rate(self.t, self.state)
                 return

@@ -23,18 +23,17 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.bessel import log_lambda
 from meanfield_pde.cases.case import make_mesh
 from meanfield_pde.diagnostics.comparison import distances
 from meanfield_pde.diagnostics.distances import mmd
-from meanfield_pde.diagnostics.measures import log_energy, order_parameter
+from meanfield_pde.diagnostics.measures import order_parameter
 from meanfield_pde.diagnostics.stages import settled_clusters
 from meanfield_pde.files.tables import Table, named
 from meanfield_pde.laws.projection import bin_tokens, project
 from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.models.attention import Attention
+from meanfield_pde.models.velocity import VelocityModel, energy_of
 from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
@@ -79,7 +78,7 @@ class Convergence:
     def limit(self, job: Job) -> Arrays:
         """The limit at each time, its observables and its own errors."""
         fine, coarse = self._limits(job)
-        found = [self._differences(a, b, job.attention(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
+        found = [self._differences(a, b, job.model(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
         arrays: Arrays = {"errors": np.array(found), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
         for k, seen in enumerate(fine):
             arrays |= {f"cells_{k}": seen.cell_masses, f"atoms_{k}": seen.atoms.points, f"masses_{k}": seen.atoms.masses}
@@ -87,7 +86,7 @@ class Convergence:
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
         """Differences (runs, n_t, n_quantities); with densities of their own also the errors of those."""
-        attention = job.attention()
+        model = job.model()
         starts = [job.start(run) for run in job.runs]
         stored = None if limit is None else _stored(limit, make_mesh(job.tables["mesh"]))
         points = min(max(SPREAD * job.count, LEAST_SPREAD), MOST_SPREAD)
@@ -96,9 +95,9 @@ class Convergence:
             fine = stored
             if fine is None:
                 fine, coarse = self._limits(job, partial(_averages, tokens=start, job=job))
-                errors.append([self._differences(a, b, attention, MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)])
-            seen = [_Seen.of(attention, state, settled_clusters(state, self.angle)) for state in states]
-            found = [self._differences(a, b, attention, points) for a, b in zip(fine, seen, strict=True)]
+                errors.append([self._differences(a, b, model, MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)])
+            seen = [_Seen.of(model, t, state, settled_clusters(state, self.angle)) for t, state in zip(job.times, states, strict=True)]
+            found = [self._differences(a, b, model, points) for a, b in zip(fine, seen, strict=True)]
             values.append([numbers for numbers, _ in found])
             approximations.append([error for _, error in found])
         arrays = {"values": np.array(values), "approximations": np.array(approximations)}
@@ -106,14 +105,14 @@ class Convergence:
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
         """The rows of one parameter set."""
-        validity = _validity(job.attention(), job.law().dimension)
+        weight = job.model().self_weight(job.law().dimension)
         values = np.full((len(job.times), 3), np.nan) if limit is None else limit["values"]
         with np.errstate(over="ignore"):
             energies = np.exp(values[:, 0])  # inf beyond double precision
         rows = []
         for k, t in enumerate(job.times):
             for q, quantity in enumerate(self.quantities):
-                means = [_Mean.of(n, arrays, limit, k, q, validity * n, quantity) for n, arrays in tokens.items()]
+                means = [_Mean.of(n, arrays, limit, k, q, n / weight if weight else np.inf, quantity) for n, arrays in tokens.items()]
                 rate = _rate(means) if quantity != "clusters" else Rate()
                 of_limit = {"energy": energies[k], "order": values[k, 1], "clusters": values[k, 2]}.get(quantity, np.nan)
                 rows += [{"t": t, "quantity": quantity} | mean.row() | {"limit": float(of_limit)} | _rate_row(rate) for mean in means]
@@ -146,7 +145,7 @@ class Convergence:
         fine, coarse = ([_of_limit(solution, k, self.angle) for k in range(len(job.times))] for solution in solutions)
         return fine, coarse
 
-    def _differences(self, a: "_Seen", b: "_Seen", attention: Attention, points: int) -> tuple[list[float], float]:
+    def _differences(self, a: "_Seen", b: "_Seen", model: VelocityModel, points: int) -> tuple[list[float], float]:
         """The quantities between a limit and something else, and what transport adds to w1 by points in place of arcs or aggregation."""
         asked = [name for name in ("w1", "w2") if name in self.quantities]
         plans, error = dict[str, float](), 0.0
@@ -157,7 +156,7 @@ class Convergence:
         found = {
             "w1": lambda: plans["w1"],
             "w2": lambda: plans["w2"],
-            "mmd": lambda: mmd(a.measure, b.measure, attention.beta),
+            "mmd": lambda: mmd(a.measure, b.measure, model.kernel_beta),
             "energy": lambda: _relative(a.log_energy, b.log_energy),
             "order": lambda: abs(b.order - a.order),
             "clusters": lambda: float(b.clusters),
@@ -183,8 +182,8 @@ class _Seen:
     clusters: int
 
     @classmethod
-    def of(cls, attention: Attention, tokens: Measure, clusters: int) -> "_Seen":
-        return cls(None, tokens, None, log_energy(attention, tokens), order_parameter(tokens), clusters)
+    def of(cls, model: VelocityModel, t: float, tokens: Measure, clusters: int) -> "_Seen":
+        return cls(None, tokens, None, energy_of(model, tokens, t).log, order_parameter(tokens), clusters)
 
     @property
     def cell_masses(self) -> FloatArray:
@@ -212,9 +211,9 @@ def _along_arcs(mesh: SphereMesh, parts: int) -> FloatArray:
 
 
 def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:
-    attention, state = solution.attention, solution.measure(k)
+    state = solution.measure(k)
     cells = Measure.trusted(solution.mesh.centers, solution.masses[k])
-    observed = (log_energy(attention, state), order_parameter(state), limit_clusters(solution, k, angle))
+    observed = (energy_of(solution.model, state, float(solution.times[k])).log, order_parameter(state), limit_clusters(solution, k, angle))
     return _Seen(cells, solution.atoms(k), solution.mesh, *observed)
 
 
@@ -237,12 +236,6 @@ def _averages(mesh: SphereMesh, tokens: Measure, job: Job) -> FloatArray:
     assert job.particles is not None, "a job of tokens has particles"
     bandwidth = job.particles.bandwidth
     return bin_tokens(mesh, tokens) if bandwidth is None else project(mesh, Smoothed(tokens, bandwidth))
-
-
-def _validity(attention: Attention, d: int) -> float:
-    """Lambda_0(beta) / e^beta, with beta times the norm of K^T Q: the share of a token's weight on itself is 1/n over this."""
-    radius = attention.beta * attention.bilinear_norm
-    return float(np.exp(log_lambda(d, 0, radius) - radius))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from meanfield_pde.diagnostics.measures import inner_products
 from meanfield_pde.files.tables import Table, named
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.quadrature import cell_simplices, lifted_rule
+from meanfield_pde.models.attention import Attention
 from meanfield_pde.records import frozen
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
@@ -116,8 +117,7 @@ def _mean_product(state: Measure) -> float:
 
 def _equiangular(job: Job, n: int, start: float) -> FloatArray:
     """The equiangular law from the mean inner product at the first time; nan where it does not apply (Q, K, V, USA; S^1 and S^2)."""
-    attention, times = job.attention(), np.array(job.times)
-    plain = attention.normalised and attention.query is None and attention.key is None and attention.value is None
-    if not plain or job.law().dimension <= 3:
+    model, times = job.model(), np.array(job.times)
+    if model != Attention(model.kernel_beta) or job.law().dimension <= 3:
         return np.full(len(times), np.nan)
-    return np.asarray(exact.equiangular(n, attention.beta, float(start), times - times[0]))
+    return np.asarray(exact.equiangular(n, model.kernel_beta, float(start), times - times[0]))

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.cases.case import construct, make_law, make_system
+from meanfield_pde.cases.case import make_law, make_model, make_system
 from meanfield_pde.diagnostics.stages import SETTLED, settled_clusters
 from meanfield_pde.laws.law import Law
 from meanfield_pde.laws.projection import project
 from meanfield_pde.laws.stratified import stratified
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.models.attention import Attention
+from meanfield_pde.models.velocity import VelocityModel
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import solve
 from meanfield_pde.sphere import FloatArray
@@ -84,7 +84,8 @@ class Particles:
 @dataclass(frozen=True)
 class Job:
     """what: "limit" or "tokens". kind: the name of the study's kind. options: of the kind, plain values. tables: mesh, coarse_mesh,
-    attention, start and solver, as in a case. times: increasing. Runs first .. last - 1 of `count` tokens; a limit has count 0."""
+    attention, start and solver, as in a case. times: increasing. Runs first .. last - 1 of `count` tokens; a limit has count 0. kinds:
+    classes of one's own that the tables name."""
 
     what: str
     kind: str
@@ -96,11 +97,12 @@ class Job:
     count: int = 0
     first: int = 0
     last: int = 1
+    kinds: tuple[type, ...] = ()
 
     @property
     def key(self) -> str:
         """A name made from all that the result of a run depends on: not which runs are computed together."""
-        described = asdict(replace(self, first=0, last=0)) | {"version": version("meanfield-pde")}
+        described = asdict(replace(self, first=0, last=0, kinds=())) | {"version": version("meanfield-pde")}
         if self.particles is not None:
             described["particles"] = {name: value for name, value in asdict(self.particles).items() if name not in ("counts", "runs")}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
@@ -124,8 +126,8 @@ class Job:
         """What the random numbers of a run are made from."""
         return [self.seed, self.count, run]
 
-    def attention(self) -> Attention:
-        return construct("attention", Attention, self.tables.get("attention", {}))
+    def model(self) -> VelocityModel:
+        return make_model(self.tables.get("attention", {}), self.kinds)
 
     def law(self) -> Law:
         return make_law("start", self.tables["start"])
@@ -140,7 +142,7 @@ class Job:
 
 def density(job: Job, start: Callable[[SphereMesh], FloatArray] | None = None, mesh: str = "mesh") -> Solution:
     """The density at a job's times, on the mesh of that table, from the cell averages that `start` gives there, by default the law's."""
-    system, stepper = make_system(job.tables[mesh], job.tables.get("solver", {}), job.attention())
+    system, stepper = make_system(job.tables[mesh], job.tables.get("solver", {}), job.model())
     averages = project(system.mesh, job.law()) if start is None else start(system.mesh)
     return solve(system, averages, job.times[-1], save_at=job.times, stepper=stepper)
 
@@ -151,7 +153,7 @@ def token_runs(job: Job, starts: list[Measure]) -> list[list[Measure]]:
     if _method(job, starts[0].dimension) == "direct":
         points, masses = (np.stack([getattr(start, name) for start in starts]) for name in ("points", "masses"))
         rtol = job.particles.rtol
-        ensemble = solve_ensemble(job.attention(), points, job.times, masses=masses, rtol=rtol, atol=rtol / 100)
+        ensemble = solve_ensemble(job.model(), points, job.times, masses=masses, rtol=rtol, atol=rtol / 100)
         return [[ensemble.measure(run, k) for k in range(len(job.times))] for run in range(len(starts))]
     solutions = [token_solution(job, start) for start in starts]
     return [[solution.measure(k) for k in range(len(job.times))] for solution in solutions]
@@ -162,7 +164,7 @@ def token_solution(job: Job, start: Measure) -> Solution:
     assert job.particles is not None, "a job of tokens has particles"
     method = _method(job, start.dimension)
     rtol = job.particles.rtol if method == "direct" else max(job.particles.rtol, SPECTRAL_RTOL)
-    system = ParticleSystem(job.attention(), method=method)
+    system = ParticleSystem(job.model(), method=method)
     return solve(system, start, job.times[-1], save_at=job.times, stepper=Adaptive(rtol, rtol / 100))
 
 

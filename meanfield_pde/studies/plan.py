@@ -17,7 +17,7 @@ import copy
 import inspect
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -26,10 +26,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.cases.case import construct, file_digest, make_law, make_mesh, make_system
+from meanfield_pde.cases.case import file_digest, make_law, make_mesh, make_model, make_system
 from meanfield_pde.files.tables import Table
+from meanfield_pde.kinds import construct
 from meanfield_pde.laws.law import Law
-from meanfield_pde.models.attention import Attention
 from meanfield_pde.solve import output_times
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
@@ -113,6 +113,7 @@ class Study:
     particles: Particles | None
     tables: Mapping[str, Any]
     sweep: Mapping[str, tuple[Any, ...]]
+    kinds: tuple[type, ...] = ()
 
     @property
     def has_limit(self) -> bool:
@@ -128,7 +129,7 @@ class Study:
 
     def job(self, parameters: Parameters) -> Job:
         """The limit's job of one set."""
-        return Job("limit", self.kind.name, _job_options(self.kind), parameters.tables, self.times, 0)
+        return Job("limit", self.kind.name, _job_options(self.kind), parameters.tables, self.times, 0, kinds=self.kinds)
 
     def limit_jobs(self, parameters: Parameters) -> list[Job]:
         """The jobs of the limit of one set; none where each run of tokens has its own."""
@@ -145,7 +146,7 @@ class Study:
         tables = parameters.tables
         if not self.kind.limit_comes_first:
             tables = {name: tables[name] for name in ("attention", "start") if name in tables}
-        job = Job("tokens", self.kind.name, _job_options(self.kind), tables, self.times, self.seed, self.particles)
+        job = Job("tokens", self.kind.name, _job_options(self.kind), tables, self.times, self.seed, self.particles, kinds=self.kinds)
         return [
             replace(job, count=count, first=first, last=min(first + block, self.runs))
             for count in self.counts
@@ -162,7 +163,7 @@ class Study:
         return plain | ({"sweep": {name: list(values) for name, values in self.sweep.items()}} if self.sweep else {})
 
 
-def read_study(path: str | Path) -> Study:
+def read_study(path: str | Path, kinds: Iterable[type] = ()) -> Study:
     """The study in a .toml or .json file; file names in it are relative to its folder.
 
     Raises FileNotFoundError, or ValueError naming the key.
@@ -177,10 +178,10 @@ def read_study(path: str | Path) -> Study:
         raise ValueError(f"{file} is neither TOML nor JSON: {error}") from None
     if not isinstance(tables, dict):
         raise ValueError(f"{file} holds {inputs.shown(tables)}, wanted the tables of a study")
-    return make_study(tables, file.parent)
+    return make_study(tables, file.parent, kinds)
 
 
-def make_study(tables: Mapping[str, Any], folder: Path = Path()) -> Study:
+def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable[type] = ()) -> Study:
     """The study in nested plain values. Raises ValueError naming the key; every parameter set is built once to see that it can be."""
     kind = _kind(tables)
     for name in ("times", "start"):
@@ -196,7 +197,7 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path()) -> Study:
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
     for name in sweep.keys() & FILES:
         sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
-    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep)
+    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep, tuple(kinds))
     _check(study)
     return study
 
@@ -309,15 +310,15 @@ def _check(study: Study) -> None:
     systems: dict[str, Any] = {}
     for parameters in study.sets:
         tables = parameters.tables
-        attention, law = construct("attention", Attention, tables.get("attention", {})), _law(kind, tables["start"])
-        if attention.dimension not in (None, law.dimension):
-            raise ValueError(f"start lives in R^{law.dimension}, wanted R^{attention.dimension} like the attention's matrices")
+        model, law = make_model(tables.get("attention", {}), study.kinds), _law(kind, tables["start"])
+        if model.dimension not in (None, law.dimension):
+            raise ValueError(f"start lives in R^{law.dimension}, wanted R^{model.dimension} like the attention's matrices")
         if particles is not None and particles.sampling == "stratified" and law.dimension > 3:
             raise ValueError(f"particles.sampling is 'stratified' in R^{law.dimension}, wanted R^2 or R^3")
         for name in ("mesh", "coarse_mesh"):
             described = json.dumps([tables.get(name), tables.get("solver", {})], sort_keys=True)
             if name in tables and described not in systems:
-                systems[described] = make_system(tables[name], tables.get("solver", {}), attention)[0].mesh.dimension
+                systems[described] = make_system(tables[name], tables.get("solver", {}), model)[0].mesh.dimension
             if name in tables and systems[described] != law.dimension:
                 raise ValueError(f"start lives in R^{law.dimension}, wanted R^{systems[described]} like the {name}")
 

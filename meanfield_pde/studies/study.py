@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from meanfield_pde import inputs
 from meanfield_pde.files.replacing import durable, replacing
 from meanfield_pde.files.tables import Table, write_csv
 from meanfield_pde.progress import Progress, progress_bar
-from meanfield_pde.solve import versions
+from meanfield_pde.recorder import versions
 from meanfield_pde.studies.executors import executor
 from meanfield_pde.studies.jobs import Arrays, Job
 from meanfield_pde.studies.pictures import draw
@@ -61,18 +61,20 @@ def study(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: bool | Progress = False,
+    kinds: Iterable[type] = (),
 ) -> StudyResult:
     """Run a study, or what is left of it, and write its table and picture to the folder `out`.
 
     asked: a file (.toml, .json), its content as nested mappings, or a `Study`. workers: processes, default one a processor. scheduler: the
     address of a Dask scheduler whose workers have this package, instead. progress: True for a bar on a terminal's stderr, or a function of
-    (done, total), in units of work. Finished jobs are kept in out/runs and found again: a study that was killed goes on, and one that was
-    enlarged runs what is new. The result depends on the study alone: not on the number of workers, nor on the order of execution.
+    (done, total), in units of work. kinds: classes of one's own (importable models) that the tables name. Finished jobs are kept in
+    out/runs and found again: a study that was killed goes on, and one that was enlarged runs what is new. The result depends on the study
+    alone: not on the number of workers, nor on the order of execution.
 
     Processes are started anew (spawn): a script calls this under `if __name__ == "__main__":`. Raises ValueError for bad input before any
     run, SolveError if a run could not go on (all that finished is kept).
     """
-    plan = _planned(asked)
+    plan = _planned(asked, tuple(kinds))
     store = _Store(Path(out) / "runs")
     limits = [job for parameters in plan.sets for job in plan.limit_jobs(parameters)]
     tokens = [job for parameters in plan.sets for job in plan.token_jobs(parameters)]
@@ -86,14 +88,14 @@ def study(
     return result
 
 
-def _planned(asked: Mapping[str, Any] | str | Path | Study) -> Study:
+def _planned(asked: Mapping[str, Any] | str | Path | Study, kinds: tuple[type, ...]) -> Study:
     if isinstance(asked, Study):
         return asked
     if isinstance(asked, Mapping):
-        return make_study(asked)
+        return make_study(asked, kinds=kinds)
     if not isinstance(asked, str | Path):
         raise ValueError(f"asked is {inputs.shown(asked)}, wanted a study file, its content or a Study")
-    return read_study(asked)
+    return read_study(asked, kinds)
 
 
 def perform(job: Job, limit: Arrays | None = None) -> Arrays:

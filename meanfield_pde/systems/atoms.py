@@ -56,9 +56,6 @@ CLUSTER = 0.1
 LEFTOVER = 1e-12
 """Cells that together hold less join the nearest atoms, so that the slow phase is one of atoms alone."""
 
-CONTRACTING = 0.01
-"""What flows into a region must exceed what flows out by this part of both: a flow that only passes does not contract."""
-
 
 @dataclass(frozen=True)
 class Flow:
@@ -110,7 +107,7 @@ class Neighbourhoods:
         return found
 
 
-def settle(near: Neighbourhoods, t: float, cells: FloatArray, atoms: Measure, flow: Flow) -> tuple[FloatArray, Measure, list[Event]]:
+def update_atoms(near: Neighbourhoods, t: float, cells: FloatArray, atoms: Measure, flow: Flow) -> tuple[FloatArray, Measure, list[Event]]:
     """Cell masses and atoms after forming, absorbing and merging, and what happened."""
     places, masses, events = list(atoms.points), atoms.masses.tolist(), list[Event]()
     peaks = _narrow_peaks(near, cells, places, flow)
@@ -133,7 +130,7 @@ def settle(near: Neighbourhoods, t: float, cells: FloatArray, atoms: Measure, fl
     return kept, Measure.trusted(np.array(places), np.array(masses)), events
 
 
-def pinned(near: Neighbourhoods, t: float, cells: FloatArray, flow: Flow) -> list[Event]:
+def pinned_clusters(near: Neighbourhoods, t: float, cells: FloatArray, flow: Flow) -> list[Event]:
     """Where atoms would form: the clusters that a plain scheme holds fast."""
     events = []
     for peak in _narrow_peaks(near, cells, [], flow):

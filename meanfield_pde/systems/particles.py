@@ -5,40 +5,42 @@ for, and know no mesh and no flux. A packed state is the tokens' ambient coordin
 are always taken at projected tokens, so that integrators see a field which keeps lengths.
 """
 
-from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from meanfield_pde import inputs
 from meanfield_pde.integrals.methods import Method, resolve_method
 from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.measure import Measure, as_measure
-from meanfield_pde.records import equal
+from meanfield_pde.models.velocity import VelocityModel, as_model
+from meanfield_pde.records import Record
 from meanfield_pde.sphere import FloatArray, normalise
-from meanfield_pde.systems.system import Rate, VelocityModel, model_energy, refuse_non_finite, velocity_of
+from meanfield_pde.systems.system import Rate, Statistics, refuse_non_finite
 
 MASS_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class ParticleSystem:
+class ParticleSystem(Record):
     """Tokens that follow a velocity model. A start is an array (n, d) of equal tokens or a `Measure` of weighted ones, of total mass 1.
 
-    method: "direct" sums, the independent reference; "spectral" makes millions of tokens practical on S^1 and S^2; "auto" chooses.
-    Raises ValueError if tokens are off the sphere, their mass is not 1 or their dimension is not the attention's.
+    model: `Attention`, another `VelocityModel` or an object with velocity(points, measure, t). method: "direct" sums, the independent
+    reference; "spectral" makes millions of tokens practical on S^1 and S^2; "auto" chooses.
+    Raises ValueError if tokens are off the sphere, their mass is not 1 or their dimension is not the model's.
     """
 
-    attention: VelocityModel
+    model: VelocityModel
     method: str | Method = "direct"
 
     def __post_init__(self) -> None:
-        inputs.velocity_model("attention", self.attention)
+        object.__setattr__(self, "model", as_model("model", self.model))
         resolve_method(self.method)
 
     kind = "tokens"
+    mesh = None
     default_stepper = "dop853"
     courant_limit = float("inf")
 
@@ -49,19 +51,18 @@ class ParticleSystem:
 
     def begin(self, start: ArrayLike | Measure) -> Measure:
         measure = as_measure("start", start)
-        d = getattr(self.attention, "dimension", None)
+        d = self.model.dimension
         if d not in (None, measure.dimension):
-            raise ValueError(f"start lies in R^{measure.dimension}, wanted R^{d} like the attention's matrices")
+            raise ValueError(f"start lies in R^{measure.dimension}, wanted R^{d} like the model's matrices")
         if abs(measure.total - 1) > MASS_TOLERANCE:
             raise ValueError(f"start has mass {measure.total:.12g}, wanted 1")
         return Measure.trusted(normalise(measure.points), measure.masses)
 
     def rate(self, t: float, state: Measure) -> Rate:
-        work: Counter[str] = Counter()
-        velocity = velocity_of(self.attention, state.points, state, t, method=self.method, work=work)
+        field = self.model.field(state, t, self.method)
+        velocity = field.velocity(state.points)
         refuse_non_finite(t, "the velocity of token", velocity)
-        bound = getattr(self.attention, "speed_bound", None)
-        return Rate(velocity.ravel(), speed=0.0 if bound is None else bound(state), work=work)
+        return Rate(velocity.ravel(), speed=field.speed_bound, field=field)
 
     def pack(self, state: Measure) -> FloatArray:
         return state.points.ravel()
@@ -72,23 +73,31 @@ class ParticleSystem:
     def check(self, t: float, state: Measure) -> None:
         refuse_non_finite(t, "token", state.points)
 
-    def settle(self, t: float, state: Measure, rate: Rate, events: list[Any]) -> tuple[Measure, list[Any]]:
+    def after_step(self, t: float, state: Measure, rate: Rate | None, events: list[Any]) -> tuple[Measure, list[Any]]:
         return state, []
 
-    def phase(self, state: Measure) -> Hashable:
+    def configuration(self, state: Measure) -> Hashable:
         return None
 
     def is_discrete(self, state: Measure) -> bool:
         return True
 
-    def tally(self, state: Measure) -> tuple[float, int, int, float]:
-        return float(state.masses.min()), len(state), 0, 0.0
+    def statistics(self, state: Measure) -> Statistics:
+        return Statistics(float(state.masses.min()), len(state), 0, 0.0)
 
     def measure(self, state: Measure) -> Measure:
         return state
 
-    def energy(self, state: Measure, rate: Rate | None) -> Scaled:
-        return model_energy(self.attention, state, None, self.method)
+    def energy(self, t: float, state: Measure, rate: Rate | None) -> Scaled:
+        field = rate.field if rate is not None and rate.field is not None else self.model.field(state, t, self.method)
+        return field.energy()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ParticleSystem) and equal((self.attention, self.method), (other.attention, other.method))
+    def columns(self, states: Sequence[Measure]) -> dict[str, np.ndarray]:
+        """masses (n_t, n), positions (n_t, n, d)."""
+        return {"masses": np.array([state.masses for state in states]), "positions": np.array([state.points for state in states])}
+
+    def restored(self, columns: Mapping[str, Any], k: int) -> Measure:
+        return Measure.trusted(np.asarray(columns["positions"][k]), np.asarray(columns["masses"][k]))
+
+    def described(self) -> dict[str, Any]:
+        return {"method": str(self.method)}

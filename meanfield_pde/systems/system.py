@@ -1,31 +1,26 @@
-"""What the parts of a run ask of one another: velocity models, systems, rates, and the error that ends a run.
+"""What a run asks of a system: a state that moves in the velocity field that it causes itself.
 
-A velocity model answers a measure with a velocity; a system turns that velocity into the rate of change of its state; a stepper sees
-states only as flat vectors. Attention, finite volumes and tokens are one implementation each.
+A system takes the field of its state from a velocity model and turns it into the rate of change of the state; a stepper sees states only
+as flat vectors. Systems also know how their states are stored: the recorder, the results file, exports and pictures ask them, and do not
+know what a state is.
 """
 
 from collections import Counter
-from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from meanfield_pde import inputs
+from meanfield_pde.integrals.methods import Method
 from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.models.velocity import Field, VelocityModel
 from meanfield_pde.sphere import FloatArray
+from meanfield_pde.transport.transport import CellRates
 
 S = TypeVar("S")
-
-
-class VelocityModel(Protocol):
-    """Anything with a velocity: real numbers (m, d) at points (m, d). Optional: `is_gradient` and `potential(points, measure, t)`, real
-    numbers (m,); `speed_bound(measure)` (bounds the step) and `energy(measure, potential=None)` (reported per step). A model with
-    `is_isotropic` also takes method=, weights= and work=, as `Attention` does."""
-
-    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray: ...
 
 
 @dataclass(frozen=True)
@@ -33,26 +28,51 @@ class Rate:
     """Rate of change of a state, with what limits the step.
 
     change: flat, like the packed state. outflow: largest outflow rate of a cell, 1/time, and worst, that cell. speed: bound of the model's
-    speed, 1/time. potential, normals: of a density, the potential at the centers (n_cells,) or the normal velocities of the faces
-    (n_faces,), whichever the fluxes were made from. work: how many points were answered by "sums" and "transforms".
+    speed, 1/time. field: the field of the state; cells: what it does to cells, if there are any.
     """
 
     change: FloatArray
     outflow: float = 0.0
     worst: int = 0
     speed: float = 0.0
-    potential: FloatArray | None = None
-    normals: FloatArray | None = None
-    work: Counter[str] = field(default_factory=Counter)
+    field: Field | None = None
+    cells: CellRates | None = None
+
+    @property
+    def work(self) -> Counter[str]:
+        """How many points the field was evaluated at so far, by "sums" and by "transforms"."""
+        return Counter() if self.field is None else self.field.work
 
 
-class System(Protocol, Generic[S]):
-    """A state that moves in its own velocity field."""
+@dataclass(frozen=True)
+class Statistics:
+    """What the history of a run keeps of a state. minimum: smallest mass of a cell or token. atoms: the number of atoms, or of tokens.
+    clusters: of atoms (0 if not counted). cell_mass: mass on cells."""
+
+    minimum: float
+    atoms: int
+    clusters: int
+    cell_mass: float
+
+
+class System(Protocol[S]):
+    """A state that moves in its own velocity field. Its constructor arguments are its settings, under their own names."""
 
     @property
     def kind(self) -> str:
-        """ "density" or "tokens"."""
+        """A word for labels and file names: "density" or "tokens"."""
         ...
+
+    @property
+    def mesh(self) -> SphereMesh | None:
+        """The mesh whose cells carry mass, None for points alone."""
+        ...
+
+    @property
+    def model(self) -> VelocityModel: ...
+
+    @property
+    def method(self) -> str | Method: ...
 
     @property
     def courant_limit(self) -> float:
@@ -85,26 +105,36 @@ class System(Protocol, Generic[S]):
         """SolveError if the state is not admissible."""
         ...
 
-    def settle(self, t: float, state: S, rate: Rate, events: list[Any]) -> tuple[S, list[Any]]:
-        """The state after what happens to it between two steps, and new events; rate: a recent one, events: those so far."""
+    def after_step(self, t: float, state: S, rate: Rate | None, events: list[Any]) -> tuple[S, list[Any]]:
+        """The state after what happens to it between two steps, and new events. rate: a recent one; events: those so far."""
         ...
 
-    def phase(self, state: S) -> Hashable:
-        """What stays the same until something happens to a state without cells: steps end where it changes."""
+    def configuration(self, state: S) -> Hashable:
+        """Of a state of points alone: what stays the same until two of them meet. Steps end where it changes."""
         ...
 
     def is_discrete(self, state: S) -> bool:
         """Whether the state is points alone, which have no Courant limit."""
         ...
 
-    def tally(self, state: S) -> tuple[float, int, int, float]:
-        """Smallest mass of a cell or token, number of atoms or tokens, of their clusters (0 if not counted), mass on cells."""
-        ...
+    def statistics(self, state: S) -> Statistics: ...
 
     def measure(self, state: S) -> Measure: ...
 
-    def energy(self, state: S, rate: Rate | None) -> Scaled:
-        """The model's energy, nan if it has none."""
+    def energy(self, t: float, state: S, rate: Rate | None) -> Scaled:
+        """The model's energy, nan if it has none. rate: of this state, if it is known."""
+        ...
+
+    def columns(self, states: Sequence[S]) -> dict[str, np.ndarray]:
+        """States as arrays to store: one row a state, except for arrays of all atoms, one after the other."""
+        ...
+
+    def restored(self, columns: Mapping[str, Any], k: int) -> S:
+        """State k of stored columns."""
+        ...
+
+    def described(self) -> dict[str, Any]:
+        """What a reader of the run's record must know, in words and plain values."""
         ...
 
 
@@ -122,31 +152,3 @@ def refuse_non_finite(t: float, what: str, rows: FloatArray) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         raise SolveError(f"{what} {row} is {rows[row]} at t = {t:.9g}, wanted a finite number")
-
-
-def computing_options(model: Any, **options: Any) -> dict[str, Any]:
-    """The options for a model that takes method=, weights= and work=; none for any other."""
-    return options if hasattr(model, "is_isotropic") else {}
-
-
-def velocity_of(model: Any, points: FloatArray, measure: Measure, t: float, **options: Any) -> FloatArray:
-    """The model's velocity (m, d) at points (m, d), finite or not; options: for a model that takes them.
-
-    Raises ValueError unless the model returns real numbers of that shape.
-    """
-    velocity = model.velocity(points, measure, t, **computing_options(model, **options))
-    return inputs.real_array(f"velocity of {type(model).__name__}", velocity, points.shape, like=" like the points")
-
-
-def potential_of(model: Any, points: FloatArray, measure: Measure, t: float, **options: Any) -> FloatArray:
-    """`velocity_of` for the model's potential (m,)."""
-    potential = model.potential(points, measure, t, **computing_options(model, **options))
-    return inputs.real_array(f"potential of {type(model).__name__}", potential, points.shape[:1], like=" like the points")
-
-
-def model_energy(model: Any, measure: Measure, potential: FloatArray | None, method: Any) -> Scaled:
-    """The model's energy, nan if it defines none."""
-    energy = getattr(model, "energy", None)
-    if energy is None:
-        return Scaled(0.0, float("nan"))
-    return energy(measure, potential=potential, **computing_options(model, method=method))

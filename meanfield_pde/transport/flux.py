@@ -21,12 +21,6 @@ SMALLEST_FLUX = 1e-290
 """Weaker fluxes are not carried: near the end of the floating-point range their rounding could exceed the mass of a cell."""
 
 
-def two_point_gradient(mesh: SphereMesh, potential: FloatArray) -> FloatArray:
-    """(potential_right - potential_left) / distance, (n_faces,)."""
-    left, right = mesh.face_cells.T
-    return (potential[right] - potential[left]) / mesh.face_distances
-
-
 def upwind_of_potential(stencil: Stencil, potential: FloatArray, side_values: FloatArray, received: FloatArray, swept: FloatArray) -> None:
     """Writes, on each side (2 n_faces,), what its cell receives and what is swept out of it, for the flows of a potential."""
     arguments = (stencil.conductances, stencil.face_cells, stencil.face_sides, potential, side_values, received, swept)
