@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from meanfield_pde.mesh.polygons import arc_mesh, merged, polygon_areas, polygon
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import circumcenters
 from meanfield_pde.sphere import FloatArray, IntArray, normalise, triangle_area
-
-if TYPE_CHECKING:
-    pass
 
 READERS: dict[str, Callable[[bytes], Contents]] = {".vtu": read_vtk_xml, ".vtp": read_vtk_xml, ".stl": read_stl, ".obj": read_obj}
 SURFACE = (TRIANGLE, POLYGON, QUAD)

@@ -1,5 +1,8 @@
 """VTK XML files of unstructured grids and surfaces (.vtu, .vtp), read without VTK, whose reader ends the process on some broken files.
 
+A child process would survive that. But VTK also reads a number with a broken digit as the digits before it, gives memory that was never
+written as the cell array that a piece lacks, and asks for gigabytes where a size is wrong.
+
 Data in: the bytes of a file: arrays as text, base64 inside the XML, or appended (raw or base64); not compressed or with zlib, lz4 or lzma;
 32- or 64-bit headers of either byte order; any number of pieces. Data out: `Contents`, or ValueError with one sentence. A stored array is
 [bytes] values, or [blocks, block size, last block size or 0, compressed sizes ..] blocks; no size in the file is believed before it fits
