@@ -38,7 +38,7 @@ from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, density, limit_clusters, token_runs
-from meanfield_pde.studies.rates import Rate, fit_rate
+from meanfield_pde.studies.rates import PowerLaw, fit_rate
 from meanfield_pde.systems.atoms import CLUSTER
 
 QUANTITIES = ("w1", "w2", "mmd", "energy", "order", "clusters")
@@ -113,7 +113,7 @@ class Convergence:
         for k, t in enumerate(job.times):
             for q, quantity in enumerate(self.quantities):
                 means = [_Mean.of(n, arrays, limit, k, q, n / weight if weight else np.inf, quantity) for n, arrays in tokens.items()]
-                rate = _rate(means) if quantity != "clusters" else Rate()
+                rate = _rate(means) if quantity != "clusters" else PowerLaw()
                 of_limit = {"energy": energies[k], "order": values[k, 1], "clusters": values[k, 2]}.get(quantity, np.nan)
                 rows += [{"t": t, "quantity": quantity} | mean.row() | {"limit": float(of_limit)} | _rate_row(rate) for mean in means]
         return rows
@@ -286,14 +286,14 @@ class _Mean:
         }
 
 
-def _rate(means: list[_Mean]) -> Rate:
+def _rate(means: list[_Mean]) -> PowerLaw:
     """Fitted to the means that neither the mesh nor the validity of the limit spoils."""
     used = [mean for mean in means if not (mean.mesh_limited or mean.below_validity)]
     columns = np.array([(mean.n, mean.mean, np.nan_to_num(mean.standard_error)) for mean in used]).reshape(-1, 3)
     return fit_rate(*columns.T)
 
 
-def _rate_row(rate: Rate) -> dict[str, float]:
+def _rate_row(rate: PowerLaw) -> dict[str, float]:
     return {"slope": rate.slope, "slope_low": rate.low, "slope_high": rate.high, "factor": rate.factor}
 
 

@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Rate:
+class PowerLaw:
     """slope with its interval [low, high] and factor C; nan where there are too few sizes (three for an interval, two for a slope)."""
 
     slope: float = np.nan
@@ -27,12 +27,12 @@ class Rate:
     factor: float = np.nan
 
 
-def fit_rate(counts: FloatArray, means: FloatArray, errors: FloatArray) -> Rate:
+def fit_rate(counts: FloatArray, means: FloatArray, errors: FloatArray) -> PowerLaw:
     """The line through the positive means; without standard errors (one run, or none that scatter) all sizes weigh the same."""
     used = means > 0
     x, y = np.log(counts[used]), np.log(means[used])
     if len(x) < 2:
-        return Rate()
+        return PowerLaw()
     spread = errors[used] / means[used]
     known = bool((spread > 0).all())
     weights = spread**-2 if known else np.ones(len(x))
@@ -41,7 +41,7 @@ def fit_rate(counts: FloatArray, means: FloatArray, errors: FloatArray) -> Rate:
     slope = float(weights @ ((x - centre) * y)) / inertia
     level = float(np.average(y, weights=weights)) - slope * centre
     if len(x) < 3:
-        return Rate(slope, factor=float(np.exp(level)))
+        return PowerLaw(slope, factor=float(np.exp(level)))
     scatter = float(weights @ (y - level - slope * x) ** 2) / (len(x) - 2)
     half = float(stdtrit(len(x) - 2, (1 + CONFIDENCE) / 2) * np.sqrt((max(scatter, 1.0) if known else scatter) / inertia))
-    return Rate(slope, slope - half, slope + half, float(np.exp(level)))
+    return PowerLaw(slope, slope - half, slope + half, float(np.exp(level)))
