@@ -21,7 +21,7 @@ ROWS = (
     "stepping.stepper stepping.ssp stepping.adaptive stepping.phased stepping.choice stepping.summed stepping.compiled stepping.ensembles",
     "solution",
     "files.contents files.replacing files.tables files.tokens files.vtk files.stl_obj files.vtk_xml files.meshes",
-    "files.vtkhdf files.results files.checkpoints files.series",
+    "files.vtkhdf files.arrays files.results files.checkpoints files.series",
     "solve",
     "exact.checks exact.rates exact.moebius_laws exact.fisher exact.two_clusters",
     "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",

@@ -1,18 +1,14 @@
 """The verb: run what a study still lacks, put the table together, write it down.
 
-    OUT/runs/<key>.*.npz finished runs, named by all that their results depend on: they are never run again
+    OUT/runs/<key>.*.h5  finished runs, named by all that their results depend on: they are never run again
     OUT/study.csv        the table (tidy), OUT/study.png its picture, OUT/study.npz its arrays where it has some
     OUT/study.json       the study as it was run, defaults included
 
 Data in: a study and a folder. Data out: those files and a `StudyResult`.
 """
 
-import io
 import json
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
@@ -20,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import read_array
 
 from meanfield_pde import inputs
-from meanfield_pde.files.replacing import durable, replacing
+from meanfield_pde.files.arrays import read_arrays, write_arrays
+from meanfield_pde.files.replacing import replacing
 from meanfield_pde.files.tables import Table, write_csv
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import versions
@@ -34,11 +30,7 @@ from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, rea
 from meanfield_pde.systems.system import SolveError
 from meanfield_pde.threads import single_threaded
 
-DAMAGED = (EOFError, LookupError, OSError, RuntimeError, ValueError, struct.error, zipfile.BadZipFile, zlib.error)
-"""What numpy and zipfile raise for a file of a run that is damaged."""
-ENTRIES = slice(-12, -10)
-"""Where an archive says how many files it has."""
-RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.npz")
+RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.h5")
 
 
 @dataclass(frozen=True)
@@ -109,12 +101,12 @@ def perform(job: Job, limit: Arrays | None = None) -> Arrays:
 
 
 class _Store:
-    """Finished runs, in one file for each job that computed some: <key>.<first>-<last>.npz."""
+    """Finished runs, in one file for each job that computed some: <key>.<first>-<last>.h5."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._found: dict[str, list[tuple[int, int]]] = {}
-        for path in folder.glob("*.npz"):
+        for path in folder.glob("*.h5"):
             if name := RUNS_FILE.fullmatch(path.name):
                 self._found.setdefault(name[1], []).append((int(name[2]), int(name[3])))
 
@@ -128,8 +120,7 @@ class _Store:
 
     def save(self, job: Job, arrays: Arrays) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        with durable(self._path(job.key, job.first, job.last)) as temporary, temporary.open("wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
+        write_arrays(self._path(job.key, job.first, job.last), arrays)
         self._found.setdefault(job.key, []).append((job.first, job.last))
 
     def load(self, jobs: list[Job]) -> Arrays | None:
@@ -145,18 +136,12 @@ class _Store:
         return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _path(self, key: str, first: int, last: int) -> Path:
-        return self._folder / f"{key}.{first}-{last}.npz"
+        return self._folder / f"{key}.{first}-{last}.h5"
 
     def _read(self, path: Path) -> Arrays:
-        data = path.read_bytes()
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                names = archive.namelist()
-                if min(len(names), 0xFFFF) != int.from_bytes(data[ENTRIES], "little"):
-                    raise ValueError("its list of arrays is cut short")
-                # read whole, unlike by np.load, so that the checksum is seen even if the damaged header asks for fewer numbers
-                return {name.removesuffix(".npy"): read_array(io.BytesIO(archive.read(name)), allow_pickle=False) for name in names}
-        except DAMAGED as error:
+            return read_arrays(path)
+        except ValueError as error:
             raise ValueError(f"{path} is no complete result of a job ({error}); wanted it removed, so that the job runs again") from None
 
 
