@@ -1,6 +1,7 @@
 """The mean-field limit of self-attention: the density of tokens on the sphere, its particle reference, and what compares them."""
 
 from meanfield_pde import exact
+from meanfield_pde.cases.runs import resume, run
 from meanfield_pde.diagnostics.comparison import Comparison, compare
 from meanfield_pde.diagnostics.distances import aggregate, mmd, wasserstein
 from meanfield_pde.diagnostics.lat_long import density_at, lat_long
@@ -29,7 +30,7 @@ from meanfield_pde.pictures.films import film
 from meanfield_pde.pictures.pictures import overview, staircase
 from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.solution import Solution
-from meanfield_pde.solve import resume, solve
+from meanfield_pde.solve import solve
 from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.ensembles import Ensemble, solve_ensemble
 from meanfield_pde.stepping.ssp import EULER, SSP, SSPRK2, SSPRK3
@@ -97,6 +98,7 @@ __all__ = [
     "read_study",
     "read_tokens",
     "resume",
+    "run",
     "sample",
     "save",
     "solve",

@@ -358,6 +358,7 @@ PYTHON = {
     "a string for a checkpoint": (lambda: run(checkpoint="run.vtkhdf"), r"^checkpoint is a str, wanted a Checkpoint$"),
     "a number for a record": (lambda: run(record=3), r"^record is "),
     "no file for a checkpoint": (lambda: mf.Checkpoint(None), r"^path is None, wanted the name of a file or folder$"),
+    "a number for a case": (lambda: mf.run(3, "out"), r"^case is 3, wanted the path of a TOML file, its tables as nested plain values, or"),
     "no file to resume": (lambda: mf.resume(3), r"^path is 3, wanted the name of a file or folder$"),
     "no file to load": (lambda: mf.load(None), r"^path is None, wanted the name of a file or folder$"),
     "tokens for runs": (lambda: mf.solve_ensemble(SOFTMAX, np.eye(3), [0, 1]), r"^starts has shape \(3, 3\), wanted \(R, n, d\)$"),

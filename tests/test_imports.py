@@ -26,7 +26,7 @@ ROWS = (
     "exact.checks exact.rates exact.moebius_laws exact.fisher exact.two_clusters",
     "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
     "pictures.pictures pictures.films",
-    "cases.stopping cases.case",
+    "cases.stopping cases.case cases.runs",
     "studies.rates studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
     "studies.pictures studies.executors studies.study cli",
 )

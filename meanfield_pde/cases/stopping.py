@@ -24,13 +24,17 @@ class StoppedError(Exception):
         self.code = code
 
 
-class Stop:
-    """A callback that ends the run once it was asked to. code: the exit code then, None before; reason: who asked."""
+class StopRequest:
+    """A callback for `solve` that ends the run once a signal or the wall time asked for it.
 
-    def __init__(self, seconds: float | None) -> None:
+    wall_time: seconds from now, None for no limit. code: the exit code of a process that stops so, None as long as nobody asked; reason:
+    who asked. Raises ValueError for a bad number.
+    """
+
+    def __init__(self, wall_time: float | None = None) -> None:
         self.code: int | None = None
         self.reason = ""
-        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._deadline = None if wall_time is None else time.monotonic() + inputs.number("wall_time", wall_time, above=0.0)
 
     def __call__(self, t: float, measure: Measure) -> str | None:
         if self.code is None and self._deadline is not None and time.monotonic() >= self._deadline:
@@ -45,9 +49,10 @@ class Stop:
 
 
 @contextmanager
-def stopping(wall_time: float | None) -> Iterator[Stop]:
-    """A `Stop` that SIGINT, SIGTERM and the wall time (seconds) ask within the block. Raises ValueError for a bad number."""
-    stop = Stop(None if wall_time is None else inputs.number("wall_time", wall_time, above=0.0))
+def stopping(wall_time: float | None) -> Iterator[StopRequest]:
+    """A `StopRequest` that SIGINT and SIGTERM ask within the block, too. Only the main thread may install handlers of signals: in another
+    one this raises ValueError, as for a bad number of seconds."""
+    stop = StopRequest(wall_time)
     before = {number: signal.signal(number, stop.ask) for number in CODES}
     try:
         yield stop

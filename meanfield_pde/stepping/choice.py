@@ -15,14 +15,18 @@ from meanfield_pde.systems.system import System
 def resolve_stepper(stepper: "str | Stepper | None", cfl: float | None, system: System[Any]) -> Stepper:
     """The stepper object for a name ("euler", "ssprk2", "ssprk3", "dop853"), an object, or None for the system's default.
 
-    Raises ValueError for an unknown name, a cfl that the method has no use for, or a method that cannot keep the system's masses >= 0.
+    A stepper that was resolved before comes back as it is. Raises ValueError for an unknown name, a cfl that the method has no use for, or
+    a method that cannot keep the system's masses >= 0.
     """
     method = _resolved(system.default_stepper if stepper is None else stepper, cfl, system.rate_accuracy)
     if cfl is not None and system.courant_limit == np.inf:
         raise ValueError(f"cfl is {inputs.shown(cfl)} for {system.kind}, wanted None: they have no cells; give SSP(tableau, dt_max=...)")
-    if isinstance(method, Adaptive) and system.courant_limit < np.inf:
+    if system.courant_limit == np.inf:
+        return method
+    phased = method if isinstance(method, Phased) else Phased(method)
+    if isinstance(phased.first, Adaptive):
         raise ValueError(f"stepper is 'dop853' for a {system.kind}, wanted one of {', '.join(TABLEAUS)}: it keeps no mass positive")
-    return method if system.courant_limit == np.inf else Phased(method)
+    return phased
 
 
 def _resolved(name: "str | Stepper", cfl: float | None, rate_accuracy: float) -> Stepper:
