@@ -27,7 +27,8 @@ from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.models.attention import Attention
 from meanfield_pde.models.velocity import Field, VelocityModel
 from meanfield_pde.pictures.films import film
-from meanfield_pde.pictures.pictures import overview, staircase
+from meanfield_pde.pictures.overview import overview
+from meanfield_pde.pictures.staircase import staircase
 from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import solve

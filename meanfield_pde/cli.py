@@ -26,7 +26,8 @@ from meanfield_pde.mesh.icosahedral import icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.pictures.films import film as make_film
-from meanfield_pde.pictures.pictures import overview, staircase
+from meanfield_pde.pictures.overview import overview
+from meanfield_pde.pictures.staircase import staircase
 from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.studies.study import study as run_study
 from meanfield_pde.systems.system import SolveError

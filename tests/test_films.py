@@ -16,7 +16,7 @@ from PIL import Image
 from test_pictures import MASSES, atoms_at, overlapping, texts
 
 import meanfield_pde as mf
-from meanfield_pde.pictures import films, pictures
+from meanfield_pde.pictures import canvas, films, maps
 from meanfield_pde.pictures.films import film
 
 TIMES = np.arange(7.0)
@@ -57,17 +57,20 @@ CASES = {
 
 def screen(*solutions, frames=300):
     """The figure of a film, what puts frame k into it, the outputs and the titles."""
-    by_kind = pictures.by_kind(solutions)
-    states, titles = films._frames(by_kind, frames)
-    with rc_context(pictures.STYLE):
-        figure, show = films._screen(by_kind, states, titles)
-    return figure, show, states, titles
+    states = films._frames(canvas.checked_runs(solutions), frames)
+    with rc_context(canvas.STYLE):
+        figure, show = films._screen(states)
+    return figure, show, states.outputs, titles_of(states)
+
+
+def titles_of(states):
+    return states.titles(films._time_style(states.times))
 
 
 @pytest.fixture
 def style():
     """Ticks are chosen when a figure is drawn, which `film` does in its style."""
-    with rc_context(pictures.STYLE):
+    with rc_context(canvas.STYLE):
         yield
 
 
@@ -110,7 +113,10 @@ def test_durations(tmp_path, runs, fps):
 
 
 def test_one_palette(tmp_path, runs):
-    """Frequent colours are exact, others nearer, and the file is small; the controls are Pillow's palettes, for all frames and for each."""
+    """Frequent colours are exact, others nearer, what does not change does not flicker, and the file is small.
+
+    The controls are Pillow's own palettes: one for all frames as it comes, and one for each frame, which flickers.
+    """
     solutions = runs["S1 density"], runs["S1 tokens"]
     figure, show, *_ = screen(*solutions, frames=3)
     figure.set_dpi(films.GIF_DPI)
@@ -120,11 +126,16 @@ def test_one_palette(tmp_path, runs):
     together = Image.fromarray(true.reshape(-1, 864, 3))
     palette = together.quantize(255)
     usual = np.stack([np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE).convert("RGB")) for image in images])
+    images[0].save(tmp_path / "b.gif", save_all=True, append_images=images[1:], duration=60)
+    apart, _ = opened(tmp_path / "b.gif")
     frequent = [(true == colour).all(axis=3) for _, colour in sorted(together.getcolors(true.size), reverse=True)[:4]]
     off, usually_off = (np.abs(pixels.astype(int) - true) for pixels in (kept, usual))
     assert not any(off[plain].any() for plain in frequent) and any(usually_off[plain].any() for plain in frequent)
+    for line in ([255, 255, 255], [0, 0, 0], [0, 160, 138]):
+        assert (true == line).all(axis=3).any() and (kept[(true == line).all(axis=3)] == line).all()
     assert off.mean() < 0.1 * usually_off.mean()
-    images[0].save(tmp_path / "b.gif", save_all=True, append_images=images[1:], duration=60)
+    same = (true[0] == true[1]).all(axis=2)
+    assert (kept[0] == kept[1])[same].all() and not (apart[0] == apart[1])[same].all()
     assert (tmp_path / "a.gif").stat().st_size < 0.8 * (tmp_path / "b.gif").stat().st_size
 
 
@@ -153,19 +164,19 @@ def test_no_side_effects(tmp_path, runs):
 def test_frames_are_evenly_spaced_outputs(tmp_path, runs):
     solutions = runs["S2 density"], runs["S2 tokens"]
     for frames, wanted in ((2, [0, 6]), (4, [0, 2, 4, 6]), (7, list(range(7))), (100, list(range(7)))):
-        states, titles = films._frames(pictures.by_kind(solutions), frames)
-        assert states == {"density": wanted, "tokens": wanted} and titles == [f"$t$ = {k}" for k in wanted]
+        states = films._frames(canvas.checked_runs(solutions), frames)
+        assert states.outputs == [wanted, wanted] and titles_of(states) == [f"$t$ = {k}" for k in wanted]
     assert len(opened(film(tmp_path / "a.gif", runs["S1 density"], frames=4))[0]) == 4
 
 
 def test_outputs_at_other_times(runs):
     """The nearest output of the tokens, whose time the title gives where it is another; none after the shorter run's end."""
-    states, titles = films._frames(pictures.by_kind((runs["S1 tokens"], runs["S1 density"])), 300)
-    assert states == {"density": list(range(7)), "tokens": [0, 1, 2, 2, 3, 4, 5]}
-    assert titles[:3] == ["$t$ = 0.0", "$t$ = 1.0 (tokens 1.3)", "$t$ = 2.0 (tokens 2.6)"]
+    states = films._frames(canvas.checked_runs((runs["S1 tokens"], runs["S1 density"])), 300)
+    assert states.runs == [runs["S1 density"], runs["S1 tokens"]] and states.outputs == [list(range(7)), [0, 1, 2, 2, 3, 4, 5]]
+    assert titles_of(states)[:3] == ["$t$ = 0.0", "$t$ = 1.0 (tokens 1.3)", "$t$ = 2.0 (tokens 2.6)"]
     tokens = runs["S1 tokens"]
     short = replace(tokens, times=tokens.times[:3], positions=tokens.positions[:3], masses=tokens.masses[:3])
-    assert films._frames(pictures.by_kind((runs["S1 density"], short)), 300)[0] == {"density": [0, 1, 2], "tokens": [0, 1, 2]}
+    assert films._frames(canvas.checked_runs((runs["S1 density"], short)), 300).outputs == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_titles_tell_times_apart_in_one_width():
@@ -210,54 +221,57 @@ def test_maps_show_their_outputs(runs):
     density, tokens = runs["S2 density"], runs["S2 tokens"]
     figure, show, *_ = screen(density, tokens)
     panel = figure.axes[0]
-    (image,), (atoms, dots) = panel.images, panel.collections
-    norm = image.norm
+    norm = panel.images[0].norm
     assert isinstance(norm, LogNorm) and norm.vmax == density.averages.max()
-    frame = pictures.map_frame(pictures.main_direction({"density": density}))
+    frame = maps.map_frame(canvas.main_direction([density]))
     for k in (6, 0, 3):
         show(k)
+        (image,), (*heavy, dots) = panel.images, panel.collections
         assert set(np.unique(np.ma.masked_invalid(image.get_array()).compressed())) == set(np.unique(density.averages[k]))
-        assert (np.asarray(dots.get_offsets()) == np.stack(pictures.mollweide(tokens.tokens[k] @ frame.T), axis=1)).all()
+        assert (np.asarray(dots.get_offsets()) == np.stack(maps.mollweide(tokens.tokens[k] @ frame.T), axis=1)).all()
         held = density.atoms(k)
-        assert (np.asarray(atoms.get_offsets()) == np.stack(pictures.mollweide(held.points @ frame.T), axis=1)).all()
-        assert (atoms.get_sizes() == pictures.DOT_AREA * held.masses).all()
+        assert len(heavy) == (len(held) > 0)
+        for atoms in heavy:
+            assert (np.asarray(atoms.get_offsets()) == np.stack(maps.mollweide(held.points @ frame.T), axis=1)).all()
+            assert (atoms.get_sizes() == maps.DOT_AREA * held.masses).all()
         assert image.norm is norm and norm.vmax == density.averages.max()
     assert len(density.atoms(6)) > len(density.atoms(0)) == 0
 
 
 def test_curves_show_their_outputs(runs):
     density, tokens = runs["S1 density"], runs["S1 tokens"]
-    figure, show, states, _ = screen(density, tokens)
+    figure, show, outputs, _ = screen(density, tokens)
     panel, right = (figure.axes[k] for k in (0, 1)) if figure.axes[1].get_ylabel().startswith("mass") else (figure.axes[0], figure.axes[-1])
-    curve, ticks = panel.lines
-    (steps,) = [patch for patch in panel.patches if isinstance(patch, StepPatch)]
-    (area,) = [patch for patch in panel.patches if not isinstance(patch, StepPatch)]
-    (stems,), (heads,) = right.collections, right.lines
     for k in (6, 0, 3):
         show(k)
+        curve, ticks = panel.lines
+        (steps,) = [patch for patch in panel.patches if isinstance(patch, StepPatch)]
+        (area,) = [patch for patch in panel.patches if not isinstance(patch, StepPatch)]
         angles, values = curve.get_data()
         nearest = (np.stack([np.cos(angles), np.sin(angles)], axis=1) @ density.mesh.centers.T).argmax(axis=1)
         assert (values == density.averages[k][nearest]).all() and set(values) <= set(area.get_xy()[:, 1])
-        points = tokens.tokens[states["tokens"][k]]
+        points = tokens.tokens[outputs[1][k]]
         assert np.abs(np.stack([np.cos(ticks.get_xdata()), np.sin(ticks.get_xdata())], axis=1) - points).max() <= 1e-12
         counts, edges, _ = steps.get_data()
         assert abs(counts @ np.diff(edges) - 1) <= 1e-12
         assert np.abs(counts - np.histogram(ticks.get_xdata(), edges)[0] / 100 / np.diff(edges)).max() <= 1e-12
         held = density.atoms(k)
-        angles, masses = heads.get_data()
-        assert (masses == held.masses).all()
-        assert [segment.tolist() for segment in stems.get_segments()] == [[[x, 0], [x, y]] for x, y in zip(angles, masses, strict=True)]
-        assert np.abs(np.stack([np.cos(angles), np.sin(angles)], axis=1) - held.points).max(initial=0) <= 1e-12
+        assert len(right.collections) == len(right.lines) == (len(held) > 0)
+        for stems, heads in zip(right.collections, right.lines, strict=True):
+            angles, masses = heads.get_data()
+            assert (masses == held.masses).all()
+            assert [segment.tolist() for segment in stems.get_segments()] == [[[x, 0], [x, y]] for x, y in zip(angles, masses, strict=True)]
+            assert np.abs(np.stack([np.cos(angles), np.sin(angles)], axis=1) - held.points).max() <= 1e-12
     assert len(density.atoms(6)) > len(density.atoms(0)) == 0
 
 
 def test_inner_products_show_their_outputs(runs):
     tokens = runs["d=8 tokens"]
     figure, show, *_ = screen(tokens)
-    (steps,) = figure.axes[0].patches
     low, high = figure.axes[0].get_ylim()
     for k in range(7):
         show(k)
+        (steps,) = figure.axes[0].patches
         shares, edges, baseline = steps.get_data()
         products = (tokens.tokens[k] @ tokens.tokens[k].T)[np.triu_indices(60, 1)]
         assert np.abs(shares - np.histogram(np.clip(products, -1, 1), edges)[0] / len(products)).max() <= 1e-12

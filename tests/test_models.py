@@ -176,7 +176,9 @@ def test_a_velocity_must_be_tangent():
             return tangent(points, np.broadcast_to(measure.mean(), points.shape)) + 1e-12 * points
 
     tokens = mf.sample(mf.Uniform(3), 20, seed=0)
-    with pytest.raises(ValueError, match=r"velocity of Outward has a radial part of 2 at point 0, wanted a tangent vector: subtract <v, x> x"):
+    with pytest.raises(
+        ValueError, match=r"velocity of Outward has a radial part of 2 at point 0, wanted a tangent vector: subtract <v, x> x"
+    ):
         mf.solve(mf.ParticleSystem(Outward()), tokens, 1.0)
     with pytest.raises(ValueError, match="velocity of Outward has a radial part"):
         mf.solve(mf.MeanFieldPDE(mf.icosahedral(2), Outward()), mf.project(mf.icosahedral(2), mf.VonMisesFisher((0, 0, 1), 1.0)), 0.1)
@@ -260,7 +262,9 @@ def test_a_stage_analyses_its_measure_once(monkeypatch):
     """Cells, atoms and the energy ask one field: two analyses of points, cells and atoms, in each stage of a step."""
     calls = []
     analyse = harmonics.SphereHarmonics.analyse
-    monkeypatch.setattr(harmonics.SphereHarmonics, "analyse", lambda self, points, *rest: (calls.append(len(points)), analyse(self, points, *rest))[1])
+    monkeypatch.setattr(
+        harmonics.SphereHarmonics, "analyse", lambda self, points, *rest: (calls.append(len(points)), analyse(self, points, *rest))[1]
+    )
     mesh = mf.icosahedral(3)
     atoms = mf.Measure(mf.sample(mf.Uniform(3), 4, seed=0), np.full(4, 0.1))
     start = mf.State(0.6 * mf.project(mesh, mf.VonMisesFisher((0, 0, 1), 2.0)), atoms)
@@ -326,4 +330,3 @@ def test_a_class_that_gives_no_velocity_is_refused():
 
         class Empty(mf.VelocityModel):
             pass
-

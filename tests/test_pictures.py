@@ -13,7 +13,9 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 import meanfield_pde as mf
-from meanfield_pde.pictures.pictures import map_cells, map_frame, mollweide, overview, overview_figure, staircase, staircase_figure
+from meanfield_pde.pictures.maps import map_cells, map_frame, mollweide
+from meanfield_pde.pictures.overview import overview, overview_figure
+from meanfield_pde.pictures.staircase import staircase, staircase_figure
 from meanfield_pde.sphere import normalise
 
 TIMES = np.arange(7) * 0.5
@@ -170,7 +172,7 @@ def test_map_puts_every_cell_in_its_place(runs):
     for centre in ([1.0, 0, 0], [0, 0, -1.0], normalise(np.array([0.3, -0.5, 0.2]))):
         frame = map_frame(np.asarray(centre))
         assert np.abs(frame @ frame.T - np.eye(3)).max() <= 1e-15 and abs(np.linalg.det(frame) - 1) <= 1e-15
-        cells = map_cells(solution, frame)
+        cells = map_cells(mesh, frame)
         x, y = mollweide(mesh.centers @ frame.T)
         scale = cells.shape[1] / 4
         column, row = (np.minimum(((z + size) * scale).astype(int), 2 * size * int(scale) - 1) for z, size in ((x, 2), (y, 1)))

@@ -22,7 +22,7 @@ from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, newest
 from meanfield_pde.files.results import SUFFIX, load, save
 from meanfield_pde.files.series import write_vtk
 from meanfield_pde.measure import Measure
-from meanfield_pde.pictures.pictures import overview
+from meanfield_pde.pictures.overview import overview
 from meanfield_pde.progress import Progress
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import Callback, solve

@@ -18,7 +18,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.files.tables import Table, named
-from meanfield_pde.pictures.pictures import COLOURS, MOST_STATES, STYLE, STYLES, SUFFIXES, TIME_MAP, blank_figure, save_figure, spaced
+from meanfield_pde.pictures.canvas import COLOURS, MOST_STATES, STYLE, STYLES, SUFFIXES, blank_figure, save_figure, spaced, time_colours
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.phase import Phase
@@ -72,12 +72,6 @@ def _sources(table: Table) -> list[tuple[str, int]]:
     return list(dict.fromkeys(zip(table.column("source").tolist(), table.column("n").tolist(), strict=True)))
 
 
-def _colours(count: int) -> Any:
-    from matplotlib import colormaps
-
-    return colormaps[TIME_MAP](np.linspace(0, 0.85, count))
-
-
 # -- convergence
 
 
@@ -107,7 +101,7 @@ def _handles(times: list[float]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     dot: Any = {"marker": "o", "markersize": 4}
-    handles = [Line2D([], [], color=colour, label=f"$t$ = {t:g}", **dot) for t, colour in zip(times, _colours(len(times)), strict=True)]
+    handles = [Line2D([], [], color=colour, label=f"$t$ = {t:g}", **dot) for t, colour in zip(times, time_colours(len(times)), strict=True)]
     handles.append(Line2D([], [], color="0.4", linestyle=":", label="the limit's own error"))
     return [*handles, Line2D([], [], color="0.4", markerfacecolor="white", linestyle="", label="flagged, not fitted", **dot)]
 
@@ -115,7 +109,7 @@ def _handles(times: list[float]) -> list[Any]:
 def _over_counts(panel: "Axes", table: Table, quantity: str) -> None:
     times = _times(table)
     slopes = []
-    for t, colour in zip(times, _colours(len(times)), strict=True):
+    for t, colour in zip(times, time_colours(len(times)), strict=True):
         part = table.where(t=t)
         n, mean, error = (part.column(name).astype(float) for name in ("n", "mean", "standard_error"))
         flagged = part.column("mesh_limited") | part.column("below_validity")
@@ -250,7 +244,7 @@ def _inner_products(kind: Any, table: Table) -> "Figure":
 def _histograms(panel: "Axes", table: Table) -> None:
     times, sources = _times(table), _sources(table)
     shown = [times[k] for k in spaced(len(times), MOST_STATES)]
-    for t, colour in zip(shown, _colours(len(shown)), strict=True):
+    for t, colour in zip(shown, time_colours(len(shown)), strict=True):
         panel.plot([], [], color=colour, label=f"$t$ = {t:g}")
         for source, n in sources:
             part = table.where(t=t, source=source, n=n)

@@ -1,0 +1,185 @@
+"""What all pictures and films share: style and colours, which runs and outputs are shown, the scale of densities, saving.
+
+Data in: solutions and times. Data out: `States` to draw, blank figures, files. matplotlib is imported when a function needs it, and
+pyplot never is, so no figure or setting of the caller changes.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanfield_pde.files.replacing import replacing
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray, IntArray, normalise
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure, SubFigure
+
+SUFFIXES = (".png", ".pdf")
+STYLE: Any = {"axes.linewidth": 0.8, "lines.linewidth": 1.5, "mathtext.fontset": "dejavusans"}
+STYLE |= dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 9)
+STYLE |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8)
+STYLE |= dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False)
+DPI, WIDTH = 200, 7.2
+"""The width, in inches, is two columns of a journal."""
+COLOURS = {"density": "#8C2981", "tokens": "#00A08A", "atoms": "#1F5FD0"}
+STYLES: dict[str, Any] = {"density": "-", "tokens": (0, (4, 1.5))}
+"""Line styles by kind of run."""
+COLOUR_MAP, TIME_MAP = "magma_r", "viridis"
+MOST_STATES = 4
+"""States in one picture."""
+DECADES, LINEAR = 4, 5.0
+"""Densities are shown over at most so many powers of ten; the scale is linear if they vary by less than this factor."""
+
+
+def blank_figure(height: float) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.07, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+    return figure
+
+
+def save_figure(figure: "Figure", path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
+    return path
+
+
+def time_colours(count: int) -> Any:
+    """Colours (count, 4) of states that share a panel, from the first to the last."""
+    from matplotlib import colormaps
+
+    return colormaps[TIME_MAP](np.linspace(0, 0.85, count))
+
+
+def token_look(n: int) -> tuple[float, float]:
+    """Area (points squared) and opacity of the mark of one of n tokens."""
+    return float(np.clip(1800 / n, 0.5, 5.0)), float(np.clip(20 / np.sqrt(n), 0.2, 0.9))
+
+
+def mesh_of(run: Solution) -> SphereMesh | None:
+    """The mesh of a density; None for tokens."""
+    return run.system.mesh
+
+
+def checked_runs(solutions: tuple[Solution, ...]) -> list[Solution]:
+    """One or two runs of different kinds on one sphere, the density first."""
+    if not solutions:
+        raise ValueError("solutions is empty, wanted a density, tokens or both")
+    runs: dict[str, Solution] = {}
+    for index, solution in enumerate(solutions):
+        if not isinstance(solution, Solution):
+            raise ValueError(f"solutions[{index}] is a {type(solution).__name__}, wanted a Solution as `solve` returns it")
+        if solution.kind in runs:
+            raise ValueError(f"solutions[{index}] is a second run of kind {solution.kind!r}, wanted at most one density and one of tokens")
+        runs[solution.kind] = solution
+    dimensions = [run.measure(0).dimension for run in runs.values()]
+    if len(set(dimensions)) > 1:
+        raise ValueError(f"solutions lie in dimensions {dimensions[0]} and {dimensions[1]}, wanted one sphere")
+    return sorted(runs.values(), key=lambda run: mesh_of(run) is None)
+
+
+def main_direction(runs: list[Solution]) -> FloatArray:
+    """The direction of int x dmu of the last state, or of the axis close to it; e_1 if that mean is shorter than 1/2."""
+    mean = runs[0].measure(-1).mean()
+    if np.linalg.norm(mean) < 0.5:
+        return np.eye(len(mean))[0]
+    centre, axis = normalise(mean), int(np.abs(mean).argmax())
+    snapped = np.eye(len(mean))[axis] * np.sign(mean[axis])
+    return snapped if np.linalg.norm(centre - snapped) < 0.1 else centre
+
+
+def cell_density(run: Solution, outputs: Any) -> FloatArray:
+    """Cell averages of a density at one or some outputs; `averages` would make them for all."""
+    return run.masses[outputs] / run.mesh.areas
+
+
+class States:
+    """What is shown, at once in a picture or one after the other in a film: state k is output outputs[i][k] of each runs[i].
+
+    runs: a density, tokens, or both in this order. Of each run the outputs nearest to some times (n_states,) are shown; times
+    (n_runs, n_states) are their own. density, tokens: the run of that kind, or None. atoms: of the density in each state.
+    """
+
+    def __init__(self, runs: list[Solution], times: FloatArray) -> None:
+        self.runs = runs
+        self.density = next((run for run in runs if mesh_of(run) is not None), None)
+        self.tokens = next((run for run in runs if mesh_of(run) is None), None)
+        self.outputs = [[int(np.abs(run.times - t).argmin()) for t in times] for run in runs]
+        self.times = np.stack([run.times[outputs] for run, outputs in zip(runs, self.outputs, strict=True)])
+        self.dimension = runs[0].measure(0).dimension
+        none = Measure.trusted(np.zeros((0, self.dimension)), np.zeros(0))
+        self.atoms = [self.density.atoms(k) if self.density else none for k in self.outputs[0]]
+
+    def __len__(self) -> int:
+        return len(self.outputs[0])
+
+    def titles(self, style: str = ".4g") -> list[str]:
+        """The time of each state; both times where the two runs differ."""
+        apart = np.abs(self.times[-1] - self.times[0]) > 1e-9 * self.times.max(axis=0)
+        others = [f" (tokens {t:{style}})" if two else "" for t, two in zip(self.times[-1], apart, strict=True)]
+        return [f"$t$ = {t:{style}}{other}" for t, other in zip(self.times[0], others, strict=True)]
+
+    def averages(self, k: int) -> FloatArray:
+        """Cell averages (n_cells,) of the density, without its atoms."""
+        return cell_density(self.runs[0], self.outputs[0][k])
+
+    def cloud(self, k: int) -> Measure:
+        """The tokens."""
+        return self.runs[-1].measure(self.outputs[-1][k])
+
+    def extremes(self) -> FloatArray:
+        """Smallest, smallest positive and largest average of each state, which set a scale; empty where cells never have mass."""
+        if self.density is None:
+            return np.array([])
+        densities = (self.averages(k) for k in range(len(self)))
+        return np.array([x for density in densities if density.any() for x in (density.min(), density[density > 0].min(), density.max())])
+
+
+def spaced(count: int, most: int) -> IntArray:
+    """Numbers below count, all of them or at most `most`, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
+
+
+def common_times(runs: list[Solution]) -> tuple[float, float]:
+    """The first and the last time that all runs have."""
+    first, last = max(float(run.times[0]) for run in runs), min(float(run.times[-1]) for run in runs)
+    if first > last:
+        raise ValueError(f"one run begins at t = {first:g} and the other ends at {last:g}, wanted runs with times in common")
+    return first, last
+
+
+def even_times(runs: list[Solution], most: int) -> FloatArray:
+    """Times of outputs of the first run within the other, at most so many, evenly spaced over their numbers."""
+    first, last = common_times(runs)
+    within = [t for t in runs[0].times if first <= t <= last] or [first]
+    return np.array(within)[spaced(len(within), most)]
+
+
+def density_scale(values: FloatArray) -> "Normalize":
+    """Logarithmic over at most DECADES, linear where densities hardly vary."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    top = float(values.max())
+    low = max(float(values[values > 0].min()), top * 10.0**-DECADES)
+    if top > LINEAR * low:
+        return LogNorm(low, top, clip=True)
+    return Normalize(low, top) if top - low > 1e-6 * top else Normalize(0, 2 * top)
+
+
+def colour_bar(part: "SubFigure", axes: Any, values: FloatArray) -> "Normalize":
+    """The scale of densities, drawn beside axes with an arrow where values lie below it."""
+    from matplotlib.cm import ScalarMappable
+
+    norm = density_scale(values)
+    extend = "min" if values.min() < (norm.vmin or 0) else "neither"
+    part.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=axes, label="density $\\rho$", extend=extend, pad=0.02, aspect=25)
+    return norm

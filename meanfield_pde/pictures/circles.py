@@ -1,0 +1,195 @@
+"""States of runs on S^1 over the angle: densities as curves, tokens as histograms, atoms as stems; and a diagram over angle and time.
+
+Data in: `States`. Data out: states, and all outputs of their runs over time, drawn into panels. In the middle of a panel is the angle
+where the last state has its mass.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.locate import cell_of
+from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.pictures import canvas
+from meanfield_pde.pictures.canvas import COLOURS, States
+from meanfield_pde.solution import Solution
+from meanfield_pde.sphere import FloatArray, IntArray, distance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
+
+ANGLE_PIXELS, TIME_PIXELS, MOST_PATHS = 720, 500, 150
+"""Of the diagram over angle and time: its resolution, and how many tokens have their paths drawn."""
+FILL = 0.25
+"""Opacity of the area below a density."""
+
+
+class Circle:
+    """A panel, empty at first, over the angle, with fixed scales: of densities on the left, of the masses of atoms on the right."""
+
+    def __init__(self, panel: "Axes", states: States) -> None:
+        self.panel, self.states, self.middle = panel, states, middle_angle(states.runs)
+        extremes = states.extremes()
+        self.has_curves = len(extremes) > 0
+        self._histograms = [token_density(states.cloud(k), self.middle) for k in range(len(states))] if states.tokens else []
+        counts = np.array([counts for counts, _ in self._histograms]).ravel()
+        _angle_axis(panel, "x", self.middle)
+        if self.has_curves or states.tokens:
+            _density_axis(panel, extremes if self.has_curves else counts, counts)
+        if any(map(len, states.atoms)):
+            self._masses = panel.twinx() if self.has_curves or states.tokens else panel
+            self._masses.spines["right"].set_visible(self._masses is not panel)
+            self._masses.set_ylim(0, 1.1 * max(float(atoms.masses.max(initial=0)) for atoms in states.atoms))
+            self._masses.set_ylabel("mass of an atom (stems)")
+
+    def draw(self, k: int, colour: Any = None, rank: int = 1) -> list[Any]:
+        """State k, and what it is drawn with.
+
+        colour: of a state that shares the panel with others, rank: the number of states below it. Without a colour the state has the panel
+        for itself: its parts have their own colours, areas are filled, and there is a tick above the panel for each token.
+        """
+        alone = colour is None
+        colours = COLOURS if alone else dict.fromkeys(COLOURS, colour)
+        drawn = self._curve(k, colours["density"], filled=alone) if self.has_curves and self.states.averages(k).any() else []
+        if self.states.tokens and alone:
+            drawn += self._steps(k, colours["tokens"], filled=not self.has_curves) + self._ticks(k)
+        elif self.states.tokens:
+            drawn += self._dots(k, colour) if self.states.density else self._steps(k, colour, filled=False)
+        return drawn + self._stems(k, colours["atoms"], rank)
+
+    def _curve(self, k: int, colour: Any, filled: bool) -> list[Any]:
+        cells, angles = unrolled(self.states.runs[0].mesh, self.middle)
+        values, low = self.states.averages(k)[cells], self.panel.get_ylim()[0]
+        drawn: list[Any] = [*self.panel.plot(angles, values, color=colour)]
+        if filled:
+            around, values = np.pad(angles, 1, mode="edge"), np.pad(values, 1, constant_values=low)
+            drawn += self.panel.fill(around, values, color=colour, alpha=FILL, linewidth=0)
+        return drawn
+
+    def _steps(self, k: int, colour: Any, filled: bool) -> list[Any]:
+        """A histogram of tokens; its ends are open beside a curve."""
+        low = None if self.has_curves else self.panel.get_ylim()[0]
+        look: Any = {"edgecolor": colour, "facecolor": (colour, FILL), "linewidth": 1.3}
+        return [self.panel.stairs(*self._histograms[k], baseline=low, fill=filled, **look)]
+
+    def _dots(self, k: int, colour: Any) -> list[Any]:
+        """A histogram of tokens as dots in the middles of its bins, which leave curves visible."""
+        counts, edges = self._histograms[k]
+        middles = (edges[1:] + edges[:-1]) / 2
+        return [*self.panel.plot(middles[counts > 0], counts[counts > 0], ".", color=colour, markersize=3.5)]
+
+    def _ticks(self, k: int) -> list[Any]:
+        """Above the panel, one per token."""
+        angles = angles_about(self.states.cloud(k).points, self.middle)
+        look: Any = {"color": COLOURS["tokens"], "alpha": canvas.token_look(len(angles))[1], "markersize": 7, "markeredgewidth": 0.8}
+        heights, transform = np.full(len(angles), 1.03), self.panel.get_xaxis_transform()
+        return [*self.panel.plot(angles, heights, "|", transform=transform, clip_on=False, **look)]
+
+    def _stems(self, k: int, colour: Any, rank: int) -> list[Any]:
+        """Of atoms; the higher its rank the thinner a stem, so that it hides none of the same place and mass."""
+        atoms = self.states.atoms[k]
+        if not len(atoms):
+            return []
+        angles, look = angles_about(atoms.points, self.middle), {"color": colour, "zorder": 2 + rank}
+        stems = self._masses.vlines(angles, 0, atoms.masses, linewidth=3.4 - 0.8 * rank, **look)
+        heads = self._masses.plot(angles, atoms.masses, "o", markersize=8 - 1.5 * rank, clip_on=False, in_layout=False, **look)
+        return [stems, *heads]
+
+
+def middle_angle(runs: list[Solution]) -> float:
+    """The angle, a multiple of pi/2, that is drawn in the middle."""
+    centre = canvas.main_direction(runs)
+    quarters = round(float(np.arctan2(centre[1], centre[0])) / (np.pi / 2))
+    return (2 if quarters == -2 else quarters) * np.pi / 2
+
+
+def angles_about(points: FloatArray, middle: float) -> FloatArray:
+    """Angles (...) in [middle - pi, middle + pi) of points (..., 2)."""
+    turned = np.arctan2(points[..., 1], points[..., 0]) - middle + np.pi
+    return turned % (2 * np.pi) + middle - np.pi
+
+
+def unrolled(mesh: SphereMesh, middle: float) -> tuple[IntArray, FloatArray]:
+    """The cells by their angles, and the angles; the last cell once more before the first, and the first after the last."""
+    angles = angles_about(mesh.centers, middle)
+    cells = np.pad(np.argsort(angles), 1, mode="wrap")
+    return cells, angles[cells] + 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
+
+
+def token_density(measure: Measure, middle: float) -> tuple[FloatArray, FloatArray]:
+    """Histogram over the angle, and its edges."""
+    edges = middle + np.linspace(-np.pi, np.pi, 1 + int(np.clip(2 * np.sqrt(len(measure)), 12, 72)))
+    return np.histogram(angles_about(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges), edges
+
+
+def _angle_axis(panel: "Axes", axis: str, middle: float) -> None:
+    """axis: "x" or "y"."""
+    quarters = [round(middle / (np.pi / 2)) + k for k in range(-2, 3)]
+    names = {0: "0", 1: "\\pi/2", 2: "\\pi", 3: "3\\pi/2", 4: "2\\pi"}
+    panel.set(**{f"{axis}ticks": [q * np.pi / 2 for q in quarters], f"{axis}lim": (middle - np.pi, middle + np.pi)})
+    panel.set(**{f"{axis}ticklabels": [f"${'-' if q < 0 else ''}{names[abs(q)]}$" for q in quarters]})
+    panel.set(**{f"{axis}label": "angle $\\theta$ (rad)"})
+
+
+def _density_axis(panel: "Axes", shown: FloatArray, counts: FloatArray) -> None:
+    """The scale of what is shown, high enough for histograms beside it."""
+    scale = canvas.density_scale(shown)
+    low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
+    logarithmic = top > canvas.LINEAR * low > 0
+    panel.set(yscale="log" if logarithmic else "linear", ylim=(low / 1.5, top * 1.5) if logarithmic else (0, 1.08 * top))
+    panel.set_ylabel("density $\\rho$ (1/rad)")
+
+
+def space_time(part: "SubFigure", panel: "Axes", states: States) -> None:
+    """Every output of the runs, not only the states: the density in colours, paths of its atoms and of tokens."""
+    middle, density, tokens = middle_angle(states.runs), states.density, states.tokens
+    if density is not None:
+        outputs = canvas.spaced(len(density.times), TIME_PIXELS)
+        _image(part, panel, density, outputs, middle)
+        _atom_paths(panel, density.times[outputs], [density.atoms(k) for k in outputs.tolist()], middle)
+    if tokens is not None:
+        chosen = canvas.spaced(tokens.tokens.shape[1], MOST_PATHS)
+        paths = angles_about(tokens.tokens[:, chosen], middle)
+        jumps = np.abs(np.diff(paths, axis=0, prepend=paths[:1])) > np.pi
+        alpha = 0.8 if density is None else 0.55
+        panel.plot(tokens.times, np.where(jumps, np.nan, paths), color=COLOURS["tokens"], linewidth=0.5, alpha=alpha)
+    _angle_axis(panel, "y", middle)
+    panel.set_xlabel("time $t$")
+    panel.margins(x=0)
+
+
+def _image(part: "SubFigure", panel: "Axes", run: Solution, outputs: IntArray, middle: float) -> None:
+    edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
+    angles = (edges[1:] + edges[:-1]) / 2
+    values = canvas.cell_density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
+    if values.any():
+        t, norm = run.times[outputs], canvas.colour_bar(part, panel, values)
+        borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
+        panel.pcolormesh(borders, edges, values.T, norm=norm, cmap=canvas.COLOUR_MAP, rasterized=True)
+
+
+def _atom_paths(panel: "Axes", t: FloatArray, atoms: list[Measure], middle: float) -> None:
+    """Atoms from output to output; each goes on in the nearest that is not lighter, since atoms only gain mass."""
+    from matplotlib.collections import LineCollection
+
+    if not any(map(len, atoms)):
+        return
+    lines, widths = [], []
+    for k in range(len(t) - 1):
+        angles, later = (angles_about(measure.points, middle) for measure in atoms[k : k + 2])
+        new = np.ones(len(later), dtype=np.bool_)
+        for point, mass, angle in zip(atoms[k].points, atoms[k].masses, angles, strict=True):
+            heavier = np.flatnonzero(atoms[k + 1].masses >= mass * (1 - 1e-9))
+            if len(heavier):
+                nearest = heavier[distance(atoms[k + 1].points[heavier], point).argmin()]
+                new[nearest] = False
+                if abs(later[nearest] - angle) < np.pi:
+                    lines.append([(t[k], angle), (t[k + 1], later[nearest])])
+                    widths.append(mass)
+        lines += [[((t[k] + t[k + 1]) / 2, angle), (t[k + 1], angle)] for angle in later[new]]
+        widths += atoms[k + 1].masses[new].tolist()
+    look: Any = {"colors": [COLOURS["atoms"]], "capstyle": "round", "label": "atoms (width: mass)"}
+    panel.add_collection(LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1))

@@ -1,0 +1,48 @@
+"""States of tokens in d > 3: how much of the mass of all pairs has which inner product <x_i, x_j>.
+
+Data in: `States` of tokens. Data out: histograms drawn into a panel.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanfield_pde.measure import Measure
+from meanfield_pde.pictures.canvas import States, spaced
+from meanfield_pde.sphere import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_PAIRED = 1000
+"""Tokens whose inner products with one another are drawn."""
+EDGES = np.linspace(-1, 1, 81)
+
+
+class Products:
+    """A panel of histograms, empty at first, with fixed scales."""
+
+    def __init__(self, panel: "Axes", states: States) -> None:
+        n = len(states.cloud(0))
+        if n < 2:
+            raise ValueError(
+                f"solutions[0] has {n} token in dimension {states.dimension}, wanted at least 2, whose inner products are drawn"
+            )
+        self.panel, self.shares = panel, np.stack([product_shares(states.cloud(k)) for k in range(len(states))])
+        low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
+        panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
+        panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens")
+
+    def draw(self, k: int, **look: Any) -> list[Any]:
+        """State k, and what it is drawn with. look: options of matplotlib's `stairs`."""
+        return [self.panel.stairs(self.shares[k], EDGES, baseline=self.panel.get_ylim()[0], **look)]
+
+
+def product_shares(measure: Measure) -> FloatArray:
+    """Histogram over EDGES of the inner products of pairs of tokens, weighted with their masses."""
+    chosen = spaced(len(measure), MOST_PAIRED)
+    one, other = np.triu_indices(len(chosen), 1)
+    points, masses = measure.points[chosen], measure.masses[chosen]
+    products = np.clip((points @ points.T)[one, other], -1, 1)
+    shares = np.histogram(products, EDGES, weights=masses[one] * masses[other])[0]
+    return shares / shares.sum()
