@@ -13,6 +13,7 @@ Data in: objects, or plain values. Data out: plain values and arrays, or objects
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,8 @@ def described(value: Any, where: str = "value") -> Any:
     if isinstance(value, OwnModel):
         return described(value.own, where)
     kind = type(value)
+    if not is_dataclass(kind) and (callable(value) or not hasattr(value, "__dict__")):
+        raise ValueError(f"{where} is of the type {kind.__name__}, wanted plain values, arrays or objects with named arguments in a file")
     name = next((name for name, known in STORED.items() if known is kind), kind.__name__)
     arguments = {argument: _kept(value, argument, where) for argument in _arguments(kind, where)}
     return {"kind": name} | {argument: described(kept, f"{where}.{argument}") for argument, kept in arguments.items()}
@@ -127,10 +130,9 @@ def construct(where: str, constructor: Callable[..., Any], arguments: Mapping[st
 
 
 def _arguments(kind: type, where: str) -> list[str]:
-    parameters = [] if kind.__module__ == "builtins" else inspect.signature(kind).parameters.values()
-    collected = [parameter for parameter in parameters if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)]
-    if kind.__module__ == "builtins" or collected:
-        raise ValueError(f"{where} is of the type {kind.__name__}, wanted plain values, arrays or objects with named arguments in a file")
+    parameters = inspect.signature(kind).parameters.values()
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        raise ValueError(f"{where} is a {kind.__name__}, whose constructor takes any arguments, wanted one with named arguments in a file")
     return [parameter.name for parameter in parameters]
 
 

@@ -1,4 +1,4 @@
-"""The contract of a velocity model: fields that analyse once, time as an argument, models of one's own everywhere, the uniform law at rest."""
+"""The contract of a velocity model: fields that analyse once, time as an argument, models of one's own, the uniform law at rest."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_a_model_from_outside_is_one_class(tmp_path):
     assert mf.load(tmp_path / "run" / "limit.vtkhdf", kinds=[Turning]) == limit
     with pytest.raises(ValueError, match=r"limit.vtkhdf cannot be read: .* class Turning, which is not of this package, wanted .* kinds="):
         mf.load(tmp_path / "run" / "limit.vtkhdf")
-    with pytest.raises(ValueError, match="attention.kind is 'Turning', wanted 'softmax'"):
+    with pytest.raises(ValueError, match=r"attention\.kind is 'Turning', wanted 'softmax'"):
         mf.run(CASE, tmp_path / "other")
     table = mf.compare(limit, tokens)
     assert np.isnan(table.columns["log_energy_a"]).all() and np.isfinite(table.columns["w1"]).all()

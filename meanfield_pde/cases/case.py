@@ -57,7 +57,7 @@ class Case:
     tokens: Run | None
 
 
-def read_case(path: str | Path) -> Case:
+def read_case(path: str | Path, kinds: Iterable[type] = ()) -> Case:
     """The case in a TOML file; file names in it are relative to its folder. Raises FileNotFoundError, or ValueError naming the key."""
     file = Path(path)
     if not file.is_file():
@@ -66,7 +66,7 @@ def read_case(path: str | Path) -> Case:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # bad TOML or text, numbers too long, lists too deep
         raise ValueError(f"{file} is not TOML: {error}") from None
-    return make_case(tables, file.parent)
+    return make_case(tables, file.parent, kinds=kinds)
 
 
 def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = (), kinds: Iterable[type] = ()) -> Case:

@@ -43,6 +43,7 @@ def run(
     checkpoint_every: str = CHECKPOINT_EVERY,
     wall_time: float | None = None,
     progress: bool | Progress = False,
+    kinds: Iterable[type] = (),
 ) -> list[Solution]:
     """Run a case: the density, the tokens, or both beside each other; returns their solutions, the density first.
 
@@ -50,6 +51,7 @@ def run(
     `Case`. out: the folder for results, series for ParaView, picture and table; it is made if it is missing. overwrite: replace the results
     of an earlier run there. checkpoint_every: how often the results so far are written: seconds ("60s"), steps ("100steps") or model time
     ("0.5"). wall_time: seconds after which the run stops. progress: True for a bar on a terminal's stderr, or a function of (t, t_end).
+    kinds: classes of one's own (models, say) that the case names.
 
     A run that the wall time stopped returns the parts that have begun, the last of them with a status that says so; `resume(out)` goes on
     with it, and then writes series, picture and table. The same holds after an interrupt or a crash, from the newest checkpoint.
@@ -58,7 +60,7 @@ def run(
     FileNotFoundError for a missing case file; OSError if a file cannot be written; OverflowError and SolveError as `solve`.
     """
     replacing = inputs.flag("overwrite", overwrite)
-    plan = plan_run(case, inputs.file_path("out", out), checkpoint_every)
+    plan = plan_run(case, inputs.file_path("out", out), checkpoint_every, kinds)
     if plan.earlier and not replacing:
         names = " and ".join(path.name for path in plan.earlier)
         raise ValueError(f"{plan.folder} already holds {names}; give another folder or overwrite=True, or resume it")
@@ -73,11 +75,12 @@ def resume(
     checkpoint_every: str | None = None,
     wall_time: float | None = None,
     progress: bool | Progress = False,
+    kinds: Iterable[type] = (),
 ) -> Solution | list[Solution]:
     """Go on with a run that was stopped, from its newest whole checkpoint: that of a case in a folder, or one in a .vtkhdf file.
 
     path: a folder made by `run` or by the command line; the result is then what `run` returns. Or the file of a `Checkpoint`; the result is
-    then the solution, as from `solve`. wall_time: seconds after which the run stops again. progress: as in `run`.
+    then the solution, as from `solve`. wall_time: seconds after which the run stops again. progress, kinds: as in `run`.
     Only for a file: callbacks, as in `solve`; they are not kept from before. Only for a folder: case, which must be the one that the run
     was made from, and checkpoint_every, for parts that have not begun (default "60s"); a part that has begun keeps its own rule.
 
@@ -88,20 +91,20 @@ def resume(
     place = inputs.file_path("path", path)
     if place.is_dir():
         _refuse_given(place, "a folder", callbacks=callbacks or None)
-        plan = plan_resume(place, case, CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every)
+        plan = plan_resume(place, case, CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every, kinds)
         return _carried_out(plan, wall_time, progress)
     if place.suffix != SUFFIX:
         raise ValueError(f"path is {str(place)!r}, wanted the folder of a run or a file that ends in {SUFFIX}")
     _refuse_given(place, "a file", case=case, checkpoint_every=checkpoint_every)
     watchers = inputs.sequence("callbacks", callbacks, "a list of functions of (t, measure)")
-    return resume_file(place, callbacks=[*watchers, StopRequest(wall_time)], progress=progress)
+    return resume_file(place, callbacks=[*watchers, StopRequest(wall_time)], progress=progress, kinds=kinds)
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is to be done in a folder. case: without the parts that have begun. rules: where and how often each kind of part is written.
     over: parts that ended before. under_way: kinds that go on from their checkpoint. earlier: result files of an earlier run, which the new
-    one is to replace."""
+    one is to replace. kinds: classes of one's own that the case names."""
 
     case: Case
     folder: Path
@@ -109,25 +112,26 @@ class Plan:
     over: tuple[Solution, ...] = ()
     under_way: tuple[str, ...] = ()
     earlier: tuple[Path, ...] = ()
+    kinds: tuple[type, ...] = ()
 
 
-def plan_run(case: CaseLike, folder: Path, every: str) -> Plan:
+def plan_run(case: CaseLike, folder: Path, every: str, kinds: Iterable[type] = ()) -> Plan:
     """A case from its start. Raises ValueError or FileNotFoundError for a bad case or rule; no file is made."""
-    asked = _case(case)
+    asked = _case(case, tuple(kinds))
     rules = _rules(folder, every)
     earlier = tuple(path for rule in rules.values() for path in (rule.path, rule.previous) if path.exists())
-    return Plan(asked, folder, rules, earlier=earlier)
+    return Plan(asked, folder, rules, earlier=earlier, kinds=tuple(kinds))
 
 
-def plan_resume(folder: Path, case: CaseLike | None, every: str) -> Plan:
+def plan_resume(folder: Path, case: CaseLike | None, every: str, kinds: Iterable[type] = ()) -> Plan:
     """What is left of the run in a folder. case: the one it must have been made from, if given. Raises ValueError as `resume`."""
-    begun = {solution.kind: solution for solution in stored_runs(folder, unfinished=True)}
+    begun = {solution.kind: solution for solution in stored_runs(folder, unfinished=True, kinds=kinds)}
     record = next(iter(begun.values())).record
     if not {"case", "case folder", "files"} <= set(record):
         raise ValueError(f"{folder} holds no run of a case, wanted one made by meanfield-pde run")
     if case is not None:
-        _refuse_other_case(folder, record["case"], case)
-    asked = make_case(record["case"], Path(record["case folder"]), begun)
+        _refuse_other_case(folder, record["case"], case, tuple(kinds))
+    asked = make_case(record["case"], Path(record["case folder"]), begun, kinds)
     changed = [name for name, digest in asked.files.items() if record["files"].get(name) != digest]
     if changed:
         raise ValueError(f"{changed[0]} is not the file that the run in {folder} was begun with: its SHA-256 is another")
@@ -137,7 +141,7 @@ def plan_resume(folder: Path, case: CaseLike | None, every: str) -> Plan:
             raise ValueError(f"{rules[kind].path} holds a run that {solution.status}, wanted one that was stopped")
     under_way = tuple(kind for kind, solution in begun.items() if solution.status == RUNNING)
     over = tuple(solution for kind, solution in begun.items() if kind not in under_way)
-    return Plan(replace(asked, files=record["files"]), folder, rules, over, under_way)
+    return Plan(replace(asked, files=record["files"]), folder, rules, over, under_way, kinds=tuple(kinds))
 
 
 def solve_parts(plan: Plan, stop: StopRequest, progress: bool | Progress) -> Iterator[Solution]:
@@ -145,7 +149,7 @@ def solve_parts(plan: Plan, stop: StopRequest, progress: bool | Progress) -> Ite
     parts, outdated = {"density": plan.case.limit, "tokens": plan.case.tokens}, plan.earlier
     for kind, rule in plan.rules.items():
         if kind in plan.under_way:
-            solution = resume_file(rule.path, callbacks=[*plan.case.callbacks, stop], progress=progress)
+            solution = resume_file(rule.path, callbacks=[*plan.case.callbacks, stop], progress=progress, kinds=plan.kinds)
         elif (part := parts[kind]) is not None:
             solution = _solved(plan.case, part, rule, stop, progress, outdated)
             outdated = ()
@@ -171,7 +175,7 @@ def write_products(folder: Path, solutions: Sequence[Solution]) -> Comparison | 
     return table
 
 
-def stored_runs(folder: Path, unfinished: bool = False) -> list[Solution]:
+def stored_runs(folder: Path, unfinished: bool = False, kinds: Iterable[type] = ()) -> list[Solution]:
     """The runs in a folder, the density first; unfinished: from the checkpoint before the last, too, if that is all there is.
 
     Raises FileNotFoundError if there is no folder, ValueError if it holds no runs or those of different cases.
@@ -180,9 +184,9 @@ def stored_runs(folder: Path, unfinished: bool = False) -> list[Solution]:
         raise FileNotFoundError(f"no folder {folder}, wanted the folder of a run")
     found = {}
     for kind, name in RESULTS.items():
-        path = newest(folder / name) if unfinished else folder / name
+        path = newest(folder / name, kinds) if unfinished else folder / name
         if path.exists():
-            found[path] = load(path)
+            found[path] = load(path, kinds)
             if found[path].kind != kind:
                 raise ValueError(f"{path} holds a run of kind {found[path].kind}, wanted {kind}")
     if not found:
@@ -223,14 +227,14 @@ def _solved(case: Case, part: Run, rule: Checkpoint, stop: StopRequest, progress
     )
 
 
-def _case(case: CaseLike) -> Case:
+def _case(case: CaseLike, kinds: tuple[type, ...]) -> Case:
     if isinstance(case, Case):
         return case
     if isinstance(case, Mapping):
-        return make_case({str(name): _plain(f"case: {name}", value) for name, value in case.items()})
+        return make_case({str(name): _plain(f"case: {name}", value) for name, value in case.items()}, kinds=kinds)
     if not isinstance(case, (str, os.PathLike)):
         raise ValueError(f"case is {inputs.shown(case)}, wanted the path of a TOML file, its tables as nested plain values, or a Case")
-    return read_case(inputs.file_path("case", case))
+    return read_case(inputs.file_path("case", case), kinds)
 
 
 def _plain(where: str, value: Any) -> Any:
@@ -241,9 +245,9 @@ def _plain(where: str, value: Any) -> Any:
         raise ValueError(f"{where} is {inputs.shown(value)}, wanted plain values: numbers, texts, lists and tables of them") from None
 
 
-def _refuse_other_case(folder: Path, made: Mapping[str, Any], case: CaseLike) -> None:
+def _refuse_other_case(folder: Path, made: Mapping[str, Any], case: CaseLike, kinds: tuple[type, ...]) -> None:
     """ValueError with the differences if a run was made from another case than the one given."""
-    given, label = _case(case).source, str(case) if isinstance(case, (str, os.PathLike)) else "the case given"
+    given, label = _case(case, kinds).source, str(case) if isinstance(case, (str, os.PathLike)) else "the case given"
     names = [name for name in sorted({*given, *made}) if given.get(name) != made.get(name)]
     if names:
         differences = "; ".join(f"{name}: {made.get(name)} in the run, {given.get(name)} in {label}" for name in names)

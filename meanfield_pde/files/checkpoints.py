@@ -213,7 +213,7 @@ def _digests(solution: Solution) -> dict[str, str]:
     """SHA-256 of the last state, of the system and of what the run was made from."""
     measure = solution.measure(-1)
     state = [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]
-    parts = {"state": state, "system": described(solution.system), "record": solution.record}
+    parts = {"state": state, "system": described(solution.system, "system"), "record": solution.record}
     return {name: _digest(part) for name, part in parts.items()}
 
 

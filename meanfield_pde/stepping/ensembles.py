@@ -18,18 +18,19 @@ from numpy.typing import ArrayLike
 from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
 from meanfield_pde.models.attention import Attention
-from meanfield_pde.records import equal
+from meanfield_pde.models.velocity import VelocityModel, as_model
+from meanfield_pde.records import Record
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.compiled import solve_compiled
 from meanfield_pde.stepping.stepper import SMALLEST_STEP, Integration
 from meanfield_pde.stepping.summed import NOT_FINITE, TOO_LARGE, Failure, Softmax, softmax_of
 from meanfield_pde.systems.particles import MASS_TOLERANCE, ParticleSystem
-from meanfield_pde.systems.system import Rate, SolveError, VelocityModel
+from meanfield_pde.systems.system import Rate, SolveError
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
+class Ensemble(Record):
     """Independent runs at common output times.
 
     times: (n_t,). tokens: (R, n_t, n, d), unit vectors. masses: (R, n). evaluations: (R,), how many velocities of all its tokens each run
@@ -46,9 +47,6 @@ class Ensemble:
         inputs.integer("run", run, low=-len(self.tokens), high=len(self.tokens) - 1)
         inputs.integer("k", k, low=-len(self.times), high=len(self.times) - 1)
         return Measure.trusted(self.tokens[run, k], self.masses[run])
-
-    def __eq__(self, other: object) -> bool:
-        return equal(self, other)
 
 
 def solve_ensemble(
@@ -71,7 +69,7 @@ def solve_ensemble(
     velocity is not finite or a step becomes too short: below 1e-14 of the run, or for other models than `Attention` below the spacing of
     floats. Both errors name the first such run and t.
     """
-    inputs.velocity_model("model", model)
+    model = as_model("model", model)
     tokens = _starts(starts, model)
     n_runs, n, d = tokens.shape
     outputs = _times(times)
@@ -138,9 +136,8 @@ def _starts(starts: ArrayLike, model: VelocityModel) -> FloatArray:
     tokens = inputs.array("starts", starts, ("R", "n", "d"))
     if not tokens.size:
         raise ValueError(f"starts has shape {tokens.shape}, wanted at least one run of one token")
-    d = getattr(model, "dimension", None)
-    if d not in (None, tokens.shape[2]):
-        raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{d} like the attention's matrices")
+    if model.dimension not in (None, tokens.shape[2]):
+        raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{model.dimension} like the model's matrices")
     inputs.unit_rows("starts", tokens)
     return normalise(tokens)
 
