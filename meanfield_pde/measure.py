@@ -82,7 +82,7 @@ class Measure(Record):
         """d: the points lie on S^{d-1} in R^d."""
         return int(self.points.shape[1])
 
-    @property
+    @cached_property
     def total(self) -> float:
         """Total mass."""
         return float(self.masses.sum())

@@ -23,6 +23,7 @@ from meanfield_pde import inputs
 from meanfield_pde.integrals import direct, spectral
 from meanfield_pde.integrals.queries import Queries
 from meanfield_pde.measure import Measure
+from meanfield_pde.records import remembered
 from meanfield_pde.sphere import FloatArray
 
 POINTWISE = 1e-10
@@ -137,7 +138,10 @@ class _Transforms(Analysis):
     def integrals(self, queries: Queries, with_offsets: bool) -> Integrals:
         if not len(queries):
             return Integrals(np.empty(0), np.empty((0, self.measure.dimension)) if with_offsets else None)
-        if not np.isfinite(queries.directions.sum() + queries.largest_radius):
+        if not (
+            np.isfinite(queries.largest_radius)
+            and remembered("finite", queries.directions, lambda: bool(np.isfinite(queries.directions.sum())))
+        ):
             row, _ = inputs.first_index(~np.isfinite(queries.vectors))
             raise ValueError(f"beta B x is {queries.vectors[row]} at point {row}, wanted finite numbers: transforms take all at once")
         logs, offsets, errors = spectral.integrals(self._coefficients, queries, with_offsets, self._method.accuracy)

@@ -16,6 +16,7 @@ import dataclasses
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -178,12 +179,12 @@ class Attention(Record, VelocityModel):
         """z = beta B x at points (m, d)."""
         return queries(points, self.beta, self.bilinear, weights)
 
-    def log_uniform(self, points: FloatArray) -> FloatArray:
-        """log int e^{beta <Bx, y>} dsigma(x) (n,) at points y, sigma the uniform probability."""
+    def log_uniform(self, points: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """log int e^{beta <Bx, y>} dsigma(x) at points y with their masses, sigma the uniform probability; one point for all if B = I."""
         d = points.shape[1]
         if self.bilinear is None:
-            return np.broadcast_to(log_lambda(d, 0, self.beta), len(points))
-        return log_lambda(d, 0, self.beta * np.linalg.norm(points @ self.bilinear, axis=1))
+            return np.full(1, log_lambda(d, 0, self.beta)), np.full(1, masses.sum())
+        return log_lambda(d, 0, self.beta * np.linalg.norm(points @ self.bilinear, axis=1)), masses
 
 
 class AttentionField(Field):
@@ -230,7 +231,9 @@ class AttentionField(Field):
             return points @ (mean if model.value is None else model.value @ mean)
         logs, shift = self._log_mean(points)
         if model.normalised:
-            return (logs + shift) * (factor / model.beta)
+            excess = logs + shift
+            excess *= factor / model.beta
+            return excess
         unit = np.exp(-model.log_scale)
         large = self._exponential(logs, shift) - measure.total * unit
         small = measure.total * unit * np.expm1(np.minimum(logs + shift, 1.0))
@@ -251,14 +254,14 @@ class AttentionField(Field):
         split = measure.split
         logs, weights = [], []
         for part, rest in zip(measure.parts, split.rest, strict=True):
-            kept = part.masses > 0
-            known = id(part.points) in self._known or bool(kept.all())
-            at_points = self.log_partition(part.points)[kept] if known else self.log_partition(part.points[kept])
-            logs.append(at_points)
+            kept: Any = slice(None) if part.masses.all() else part.masses > 0  # points without mass are not asked for anew
+            known = id(part.points) in self._known
+            logs.append(self.log_partition(part.points)[kept] if known else self.log_partition(part.points[kept]))
             weights.append(rest.masses[kept])
             if split.uniform:
-                logs.append(model.log_uniform(part.points[kept]))
-                weights.append(split.uniform * part.masses[kept])
+                mean_logs, masses = model.log_uniform(part.points[kept], part.masses[kept])
+                logs.append(mean_logs)
+                weights.append(split.uniform * masses)
         return Scaled.weighted_sum(np.concatenate(logs), np.concatenate(weights)) / (2 * model.beta)
 
     def _valued(self, average: FloatArray) -> FloatArray:

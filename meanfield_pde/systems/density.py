@@ -160,12 +160,13 @@ class MeanFieldPDE(Record):
         return DensityState(self.mesh, cells, Measure.trusted(points, like.atoms.masses))
 
     def check(self, t: float, state: DensityState) -> None:
-        refuse_non_finite(t, "the mass of cell", state.cells)
+        mass = float(state.cells.sum()) + state.atoms.total
+        if not np.isfinite(mass):
+            refuse_non_finite(t, "the mass of cell", state.cells)
         refuse_non_finite(t, "atom", state.atoms.points)
         lowest = int(state.cells.argmin())
         if state.cells[lowest] < 0:
             raise SolveError(f"the mass of cell {lowest} is {state.cells[lowest]:.3g} at t = {t:.9g}, wanted >= 0: the step was too long")
-        mass = float(state.cells.sum()) + state.atoms.total
         if abs(mass - 1) > 2 * MASS_TOLERANCE:  # a start may use up one
             raise SolveError(f"the mass is {mass:.12g} at t = {t:.9g}, wanted 1: what leaves one cell did not enter the next")
 
