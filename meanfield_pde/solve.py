@@ -176,6 +176,7 @@ def _run(
     writer: CheckpointWriter | None,
 ) -> str:
     system, saved, reason = recorder.system, recorder.outputs, None
+    stops = np.union1d(times, [*system.model.breaks, t_end])
     while True:
         while saved < len(times) and times[saved] <= run.t:
             recorder.save(float(times[saved]), run.state_at(float(times[saved])))
@@ -188,7 +189,7 @@ def _run(
             return reason
         before = run.t
         try:
-            run.advance(float(times[saved]) if saved < len(times) else t_end)
+            run.advance(float(stops[np.searchsorted(stops, run.t, side="right")]))
         except OverflowError as error:
             raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
         recorder.log(run, run.t - before)

@@ -47,12 +47,6 @@ def log_map(x: FloatArray, y: FloatArray) -> FloatArray:
     return direction * scale[..., None]
 
 
-def exp_map(x: FloatArray, v: FloatArray) -> FloatArray:
-    """The point reached from x along the geodesic with tangent v after unit time, (..., d)."""
-    angle = np.linalg.norm(v, axis=-1)[..., None]
-    return normalise(np.cos(angle) * x + np.sinc(angle / np.pi) * v)
-
-
 def spherical_angles(x: FloatArray) -> FloatArray:
     """Colatitude in [0, pi] and longitude in [0, 2 pi] of points (m, 3): (m, 2)."""
     longitude = np.arctan2(x[:, 1], x[:, 0])

@@ -3,6 +3,7 @@
 import numpy as np
 
 from meanfield_pde.measure import Measure
+from meanfield_pde.sphere import normalise
 from meanfield_pde.systems.density import DensityState
 
 
@@ -65,3 +66,9 @@ def face_velocities(system, masses, t=0.0, on_cells=True):
         return flow.flow
     left, right = mesh.face_cells.T
     return (flow.flow[right] - flow.flow[left]) / mesh.face_distances
+
+
+def exp_map(x, v):
+    """The point reached from x along the geodesic with tangent v after unit time, (..., d)."""
+    angle = np.linalg.norm(v, axis=-1)[..., None]
+    return normalise(np.cos(angle) * x + np.sinc(angle / np.pi) * v)

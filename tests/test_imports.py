@@ -67,6 +67,35 @@ def test_imports_point_one_way(name, tree):
     assert ast.get_docstring(tree)
 
 
+def blocks(order):
+    """The folders in the order of the list, each as often as it begins anew."""
+    folders = [name.split(".")[0] if "." in name else "" for name in order]
+    return [folder for folder, before in zip(folders, ["", *folders], strict=False) if folder and folder != before]
+
+
+def test_folders_import_one_way_too():
+    assert len(blocks(ORDER)) == len(set(blocks(ORDER)))
+    assert len(blocks([*ORDER, "mesh.record"])) > len(set(blocks(ORDER))), "the control: a module of the meshes after all others"
+
+
+def test_the_root_is_small_and_files_are_short():
+    """What all share or a user meets first; a file that grows beyond a screenful of screens has two jobs."""
+    lengths = {path.relative_to(PACKAGE): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert sum(len(path.parts) == 1 for path in lengths) <= 14
+    assert max(lengths.values()) < 350
+
+
+def classes(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, sum(isinstance(entry, ast.FunctionDef) for entry in node.body)
+
+
+def test_classes_are_small():
+    counts = {name: count for _, tree in modules() for name, count in classes(tree)}
+    assert max(counts.values()) < 20, max(counts, key=counts.get)
+
+
 def test_an_import_against_the_order_is_seen():
     """The control: the mesh must not know the solver."""
     assert wrong_way("mesh.record", ast.parse("from meanfield_pde.solve import solve")) == ["solve"]

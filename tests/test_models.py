@@ -330,3 +330,29 @@ def test_a_class_that_gives_no_velocity_is_refused():
 
         class Empty(mf.VelocityModel):
             pass
+
+
+@dataclass(frozen=True)
+class Switching(mf.VelocityModel):
+    """Attracts until t = 0.3, repels afterwards."""
+
+    known: bool = True
+
+    @property
+    def breaks(self):
+        return (0.3,) if self.known else ()
+
+    def velocity(self, points, measure, t=0.0):
+        return (1.0 if t < 0.3 else -1.0) * tangent(points, np.broadcast_to(measure.mean(), points.shape))
+
+
+def test_steps_end_where_a_model_jumps():
+    """With Euler steps the run is that of two models, one after the other; the control does not know where the jump is."""
+    mesh, law = mf.circle(64), mf.VonMisesFisher((1.0, 0.0), 1.0)
+    start, stepper = mf.project(mesh, law), mf.SSP(mf.EULER, dt_max=0.07)
+    whole, unaware = (mf.solve(mf.MeanFieldPDE(mesh, Switching(known)), start, 0.5, stepper=stepper) for known in (True, False))
+    linear = [mf.MeanFieldPDE(mesh, mf.Attention(0.0, value=sign * np.eye(2))) for sign in (1, -1)]
+    first = mf.solve(linear[0], start, 0.3, stepper=stepper)
+    second = mf.solve(linear[1], first.averages[-1], 0.2, stepper=stepper)
+    assert 0.3 in whole.history.t and 0.3 not in unaware.history.t
+    assert np.abs(whole.masses[-1] - second.masses[-1]).max() < 2e-5 < np.abs(unaware.masses[-1] - second.masses[-1]).max()

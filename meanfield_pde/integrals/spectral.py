@@ -33,7 +33,8 @@ NOISE = 5e-14
 """Absolute error of the transforms over the largest value at that radius: an upper bound of what tests measure."""
 
 LOST = 0.5
-"""Where the relative error would exceed this, Z is replaced by the value at which it does not: a logarithm needs a positive number."""
+"""Largest relative error of Z that is reported. Where noise leaves Z smaller (or negative), it is raised to the value with this error, so
+that its logarithm exists; callers see the error and sum such queries directly where it matters."""
 
 
 @dataclass(frozen=True)

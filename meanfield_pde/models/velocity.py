@@ -86,6 +86,11 @@ class VelocityModel:
         return False
 
     @property
+    def breaks(self) -> tuple[float, ...]:
+        """Times at which the model jumps, increasing: steps of methods with fixed steps end there."""
+        return ()
+
+    @property
     def kernel_beta(self) -> float:
         """Inverse temperature of the kernel e^{beta (<x, y> - 1)} in which measures are compared (MMD)."""
         return 1.0

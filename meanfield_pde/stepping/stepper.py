@@ -12,7 +12,8 @@ from meanfield_pde.systems.system import Rate, System
 SMALLEST_STEP = 1e-14
 """Shortest step over the length of the run; only a step cut for an output may be shorter."""
 LONG_RUN = 1e6
-"""Longer runs, most of which are steps of atoms alone, count as this long: their first steps are as short as ever."""
+"""The smallest step is taken relative to the length of the run, but to no more than this: a run to t = 1e12 is mostly steps of atoms alone,
+and its first steps, while cells have mass, must be as short as those of any other run."""
 
 
 class Integration(Protocol):

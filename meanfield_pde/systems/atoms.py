@@ -41,14 +41,16 @@ GATHERED = 0.5
 """Mass around a peak whose |int x dmu| / mass is smaller lies all around the sphere (on meshes of a few cells) and has no centroid."""
 
 ARRIVING = 0.3
-"""What closes in on an atom at this part of the rate at which lengths shrink, or faster, is part of that cluster: no atom forms."""
+"""A peak that approaches an atom at this share of the local contraction rate, or faster, is the tail of that atom's cluster: it will be
+absorbed, and no atom of its own forms."""
 
 DENSE = 1e-3
-"""A cell is looked at if its density is at least this much of the uniform one: fainter heaps are the tails of what is being absorbed."""
+"""Other candidates must have at least this multiple of the uniform density: fainter heaps are remains of clusters that were absorbed."""
 
 PEAK, SPIKE = 1.2, 10.0
-"""A cell is looked at if its density is `PEAK` times the mean of its neighbours'. From `SPIKE` on it is narrower than half a spacing
-whatever else is near: its window is `REACH`, other atoms may be as near, and it may be faint."""
+"""A cell is a candidate if its density is at least `PEAK` times the mean density of its neighbours. At `SPIKE` times or more, the peak is
+narrower than half a spacing, whatever lies around it: then only what lies within `REACH` counts, atoms may be as near as that, and the
+cell may be as faint as it likes."""
 
 CLUSTER = 0.1
 """Atoms nearer than this, in radians, are counted as one cluster: they are about to merge."""

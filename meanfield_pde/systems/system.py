@@ -55,7 +55,23 @@ class Statistics:
     cell_mass: float
 
 
-class System(Protocol[S]):
+class Stored(Protocol[S]):
+    """How the states of a system are kept in a solution and in files, and what its record says."""
+
+    def columns(self, states: Sequence[S]) -> dict[str, np.ndarray]:
+        """States as arrays to store: one row a state, except for arrays of all atoms, one after the other."""
+        ...
+
+    def restored(self, columns: Mapping[str, Any], k: int) -> S:
+        """State k of stored columns."""
+        ...
+
+    def described(self) -> dict[str, Any]:
+        """What a reader of the run's record must know, in words and plain values."""
+        ...
+
+
+class System(Stored[S], Protocol[S]):
     """A state that moves in its own velocity field. Its constructor arguments are its settings, under their own names."""
 
     @property
@@ -123,18 +139,6 @@ class System(Protocol[S]):
 
     def energy(self, t: float, state: S, rate: Rate | None) -> Scaled:
         """The model's energy, nan if it has none. rate: of this state, if it is known."""
-        ...
-
-    def columns(self, states: Sequence[S]) -> dict[str, np.ndarray]:
-        """States as arrays to store: one row a state, except for arrays of all atoms, one after the other."""
-        ...
-
-    def restored(self, columns: Mapping[str, Any], k: int) -> S:
-        """State k of stored columns."""
-        ...
-
-    def described(self) -> dict[str, Any]:
-        """What a reader of the run's record must know, in words and plain values."""
         ...
 
 
