@@ -161,19 +161,20 @@ def _put(group: "h5py.Group", nested: Any) -> None:
 
 def _get(group: "h5py.Group") -> Any:
     """What `_put` stored; arrays are read-only, so that records take them as they are."""
+    return _with_arrays(json.loads(group[VALUES][:].tobytes()), group)
 
-    def filled(value: Any) -> Any:
-        if isinstance(value, list):
-            return [filled(entry) for entry in value]
-        if not isinstance(value, dict):
-            return value
-        if set(value) == {ARRAY}:
-            array = group[value[ARRAY]][:]
-            array.setflags(write=False)
-            return array
-        return {name: filled(entry) for name, entry in value.items()}
 
-    return filled(json.loads(group[VALUES][:].tobytes()))
+def _with_arrays(value: Any, group: "h5py.Group") -> Any:
+    """Nested values with their arrays back in place. No closure, whose cycle would keep the file open."""
+    if isinstance(value, list):
+        return [_with_arrays(entry, group) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {ARRAY}:
+        array = group[value[ARRAY]][:]
+        array.setflags(write=False)
+        return array
+    return {name: _with_arrays(entry, group) for name, entry in value.items()}
 
 
 def _stored_event_type(kinds: np.dtype) -> np.dtype:
