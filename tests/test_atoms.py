@@ -13,7 +13,7 @@ import meanfield_pde as mf
 from meanfield_pde import exact
 from meanfield_pde.sphere import distance, normalise
 from meanfield_pde.systems import atoms, density
-from meanfield_pde.systems.atoms import FORM, MERGE, REACH, Neighbourhoods, settle
+from meanfield_pde.systems.atoms import FORM, MERGE, REACH, Neighbourhoods, update_atoms
 from meanfield_pde.transport.stencil import stencil
 
 CONTRACTING, EXPANDING = (atoms.Flow(lambda rows, rate=rate: rate, np.zeros_like) for rate in (1.0, 0.0))
@@ -168,7 +168,7 @@ def test_mass_is_exact_and_the_centroid_moves_by_h_squared(monkeypatch):
         angles = np.arctan2(mesh.centers[:, 1], mesh.centers[:, 0])
         cells = np.exp(-0.5 * ((angles - 0.3) / (0.8 * mesh.spacing)) ** 2)
         cells /= cells.sum()
-        left, found, events = settle(near, 0.0, cells, mf.Measure.trusted(np.empty((0, 2)), np.empty(0)), CONTRACTING)
+        left, found, events = update_atoms(near, 0.0, cells, mf.Measure.trusted(np.empty((0, 2)), np.empty(0)), CONTRACTING)
         assert [event.kind for event in events] == ["formed"] or [event.kind for event in events] == ["formed", "absorbed"]
         assert left.sum() + found.total == pytest.approx(1.0, abs=1e-15)
         assert left[near.within(found.points[0], REACH)].sum() == 0
@@ -183,7 +183,7 @@ def test_mass_is_exact_and_the_centroid_moves_by_h_squared(monkeypatch):
         return place, mass * (1 - 1e-14), radius
 
     monkeypatch.setattr(atoms, "_taken", leaking)
-    left, found, _ = settle(near, 0.0, cells, mf.Measure.trusted(np.empty((0, 2)), np.empty(0)), CONTRACTING)
+    left, found, _ = update_atoms(near, 0.0, cells, mf.Measure.trusted(np.empty((0, 2)), np.empty(0)), CONTRACTING)
     assert left.sum() + found.total != pytest.approx(1.0, abs=1e-15)  # the control: 1e-14 of what an atom takes is lost
 
 
@@ -200,11 +200,11 @@ def test_mass_that_atoms_lose_ends_the_run(kind, start, beta, monkeypatch):
     """The control of what is said here about mass: with each event of a kind, atoms lose 1e-9 of theirs."""
 
     def leaking(*given):
-        cells, found, events = settle(*given)
+        cells, found, events = update_atoms(*given)
         lost = 1e-9 if kind in {event.kind for event in events} else 0.0
         return cells, mf.Measure.trusted(found.points, found.masses * (1 - lost)), events
 
-    monkeypatch.setattr(density, "settle", leaking)
+    monkeypatch.setattr(density, "update_atoms", leaking)
     with pytest.raises(mf.SolveError, match=r"^the mass is 0\.99999999\d* at t = .*, wanted 1 within 1e-10$") as caught:
         mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(beta)), start(), 40.0)
     assert kind not in caught.value.solution.events.kind  # the step with the first of them is not taken
@@ -242,11 +242,11 @@ def test_what_is_left_at_the_end_joins_the_nearest_atom():
     cells = np.zeros(128)
     cells[[40, 90]] = 3e-13
     places = mf.Measure(CIRCLE.centers[[20, 100]], [0.5, 0.5])
-    left, found, events = settle(near, 1.0, cells, places, EXPANDING)
+    left, found, events = update_atoms(near, 1.0, cells, places, EXPANDING)
     assert not left.any() and [event.kind for event in events] == ["absorbed", "absorbed"]
     assert found.masses == pytest.approx([0.5 + 3e-13, 0.5 + 3e-13], abs=1e-16)
     cells[40] = 1e-11
-    assert settle(near, 1.0, cells, places, EXPANDING)[2] == []  # the control: this is not little
+    assert update_atoms(near, 1.0, cells, places, EXPANDING)[2] == []  # the control: this is not little
 
 
 # --- nothing resolved becomes an atom ---
@@ -355,18 +355,18 @@ def test_sums_and_transforms_agree_where_there_are_atoms(d, beta):
         rates.append(system.rate(0.0, system.begin(state)))
     sums, transforms = rates
     assert sums.change.shape == (mesh.n_cells + 2 * d,) and transforms.work["transforms"] == mesh.n_cells
-    assert np.abs(sums.potential - transforms.potential).max() <= 1e-10 * np.abs(sums.potential).max()
+    assert np.abs(sums.cells.flow - transforms.cells.flow).max() <= 1e-10 * np.abs(sums.cells.flow).max()
     assert np.abs(sums.change - transforms.change)[mesh.n_cells :].max() <= 1e-12
     without = mf.MeanFieldPDE(mesh, mf.Attention(beta), order=1, method="spectral")
     alone = without.rate(0.0, fields.state_of(without, mf.project(mesh, mf.VonMisesFisher(np.eye(d)[0], 3.0)) * mesh.areas))
-    assert np.abs(alone.potential - sums.potential).max() > 0.01 * np.abs(sums.potential).max()  # the control: atoms count
+    assert np.abs(alone.cells.flow - sums.cells.flow).max() > 0.01 * np.abs(sums.cells.flow).max()  # the control: atoms count
 
 
 def test_the_energy_of_cells_and_atoms_from_their_potentials():
     state = mf.State(0.6 * mf.project(sphere(), mf.VonMisesFisher((1, 0, 0), 3.0)), mf.Measure(pair(3, 0.7), [0.3, 0.1]))
     system = mf.MeanFieldPDE(sphere(), mf.Attention(4.0), method="direct")
     begun = system.begin(state)
-    by_potential = system.energy(begun, system.rate(0.0, begun))
+    by_potential = system.energy(0.0, begun, system.rate(0.0, begun))
     assert by_potential.log == pytest.approx(mf.log_energy(system.model, system.measure(begun)), rel=1e-12)
 
 

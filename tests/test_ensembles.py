@@ -290,14 +290,14 @@ THREE = np.eye(3)[None]
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model": 3}, "model is 3, wanted an Attention or another object with velocity"),
-        ({"model": ByHand}, "model is .*ByHand.*, wanted an Attention or another object with velocity"),
+        ({"model": 3}, "model is 3, wanted an Attention, another VelocityModel or an object with velocity"),
+        ({"model": ByHand}, "model is .*ByHand.*, wanted an Attention, another VelocityModel or an object with velocity"),
         ({"starts": np.eye(3)}, r"starts has shape \(3, 3\), wanted \(R, n, d\)"),
         ({"starts": np.empty((0, 3, 3))}, r"starts has shape \(0, 3, 3\), wanted at least one run of one token"),
         ({"starts": np.empty((2, 0, 3))}, r"starts has shape \(2, 0, 3\), wanted at least one run of one token"),
         ({"starts": 2 * THREE}, r"starts\[0, 0\] has length 2, wanted a point of the unit sphere"),
         ({"starts": [[[1, 0], [0, np.nan]]]}, r"starts\[0, 1, 1\] is nan, wanted a finite number"),
-        ({"starts": np.eye(2)[None]}, r"starts lie in R\^2, wanted R\^3 like the attention's matrices"),
+        ({"starts": np.eye(2)[None]}, r"starts lie in R\^2, wanted R\^3 like the model's matrices"),
         ({"times": []}, "times is empty, wanted at least one time"),
         ({"times": 1.0}, r"times has shape \(\), wanted \(n_t,\)"),
         ({"times": [-1, 1]}, r"times\[0\] is -1, wanted a number >= 0"),

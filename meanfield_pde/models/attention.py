@@ -156,16 +156,16 @@ class Attention(Record, VelocityModel):
 
         Raises ValueError if dimensions differ and OverflowError if an unnormalised field exceeds double precision.
         """
-        return self.field(measure, t, method).velocity(checked_points(points, measure))
+        return self._made_field(measure, t, method).velocity(checked_points(points, measure))
 
     def potential(self, points: ArrayLike, measure: Measure, t: float = 0.0, method: str | Method = "auto") -> FloatArray:
         """The potential (m,) whose tangent gradient is the velocity. Raises ValueError unless `is_gradient`."""
-        return self.field(measure, t, method).potential(checked_points(points, measure))
+        return self._made_field(measure, t, method).potential(checked_points(points, measure))
 
     def energy(self, measure: Measure, t: float = 0.0, method: str | Method = "auto") -> Scaled:
         """E(mu), of any size without overflow; 0 for a measure without mass."""
         inputs.instance("measure", measure, Measure)
-        return self.field(measure, t, method).energy() if measure.total > 0 else Scaled.of(0.0)
+        return self._made_field(measure, t, method).energy() if measure.total > 0 else Scaled.of(0.0)
 
     def speed_bound(self, measure: Measure, t: float = 0.0) -> float:
         """An upper bound of |A[mu]|: the spectral norm of V, times M e^{beta |B| - log_scale} for USA (inf if that overflows)."""
