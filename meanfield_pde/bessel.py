@@ -32,7 +32,7 @@ def log_lambda(d: int, k: int, beta: ArrayLike) -> FloatArray:
     Raises ValueError if an argument is out of range. Source: Funk-Hecke; DLMF 10.25.2, 10.41.
     """
     dimension, degree = inputs.integer("d", d, low=2), inputs.integer("k", k, low=0)
-    r = _argument("beta", beta)
+    r = inputs.non_negatives("beta", beta)
     leading = xlogy(degree, r) - np.log(dimension + 2.0 * np.arange(degree)).sum()
     return np.asarray(leading + _log_0f1(degree + dimension / 2 - 1, r))[()]
 
@@ -44,7 +44,7 @@ def bessel_ratio(nu: float, r: ArrayLike) -> FloatArray:
     Raises ValueError if an argument is out of range. Source: DLMF 10.29.1, 10.41.
     """
     order = inputs.number("nu", nu, low=0)
-    argument = _argument("r", r)
+    argument = inputs.non_negatives("r", r)
     steps = _steps(order)
     ratio = _debye_ratio(order + steps, argument)
     for j in reversed(range(steps)):
@@ -121,14 +121,6 @@ def _debye_polynomials(terms: int) -> tuple[list[Polynomial], list[Polynomial]]:
 def _steps(nu: float) -> int:
     """How many orders above nu the recurrence starts."""
     return max(0, int(np.ceil(DEBYE_ORDER - nu)))
-
-
-def _argument(name: str, value: ArrayLike) -> FloatArray:
-    if np.ndim(value) == 0:
-        return np.asarray(inputs.number(name, value, low=0))
-    array = inputs.array(name, value, ("n",) * np.ndim(value))
-    inputs.non_negative(name, array)
-    return array
 
 
 _U, _W = _debye_polynomials(DEBYE_TERMS)

@@ -4,7 +4,7 @@ Data in: whatever a caller passed. Data out: float64 arrays and plain numbers th
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from reprlib import Repr
@@ -17,12 +17,12 @@ from meanfield_pde.sphere import FloatArray
 
 UNIT_TOLERANCE = 1e-8
 """How far from 1 the length of a point on the sphere may be."""
-
+SUM_TOLERANCE = 1e-12
+"""How far from 1 a sum of masses or weights may be."""
 NUMERIC = "iuf"
 """Kinds of numpy types that count as numbers: no bool, complex, string, time."""
-
 MOST_AXES = 64
-"""Of a numpy array: lists nested deeper are none."""
+"""Numpy arrays have at most this many axes, so lists that are nested deeper need not be searched."""
 
 _short = Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
@@ -38,7 +38,10 @@ def number(
     above: float | None = None,
     most: float = np.inf,
 ) -> float:
-    """Return `value` as a finite float in [low, high] (and > above); ValueError otherwise. most: a bound that only excess need be told."""
+    """Return `value` as a finite float in [low, high] (and > above); ValueError otherwise.
+
+    most: a practical upper limit (of memory, say). Other than `high`, it is mentioned only in the message to a value that exceeds it.
+    """
     try:
         result = float(value) if _is_numeric(value) else None
     except (TypeError, ValueError, OverflowError):
@@ -58,7 +61,7 @@ def number(
 
 
 def integer(name: str, value: Any, *, low: int, high: int | None = None, most: int | None = None) -> int:
-    """Return `value` as an int in [low, high]; ValueError otherwise. most: a bound that only excess need be told."""
+    """Return `value` as an int in [low, high]; ValueError otherwise. most: as for `number`."""
     wanted = f"an integer at least {low}" if high is None else f"an integer in [{low}, {high}]"
     try:
         result = int(value) if _is_numeric(value) and int(value) == value else None
@@ -77,15 +80,36 @@ def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArr
     Raises ValueError with the first offending index and value.
     """
     result = np.array(real_array(name, value, shape), order="C")
-    bad = ~np.isfinite(result)
-    if bad.any():
-        index = first_index(bad)
-        raise ValueError(f"{name}[{_index(index)}] is {result[index]}, wanted a finite number")
+    refuse(~np.isfinite(result), lambda *at: f"{name}[{_index(at)}] is {result[at]}, wanted a finite number")
+    return result
+
+
+def points(name: str, value: ArrayLike, d: int | str = "d", rows: int | str = "n") -> FloatArray:
+    """`array` (n, d) of unit vectors, d >= 2; ValueError naming the first that is not. rows: what a message calls n."""
+    result = array(name, value, (rows, d))
+    unit_rows(name, result)
+    return result
+
+
+def unit_vector(name: str, value: ArrayLike, d: int) -> FloatArray:
+    """`array` (d,) of length 1."""
+    vector = array(name, value, (d,))
+    unit_rows(name, vector[None])
+    return vector
+
+
+def non_negatives(name: str, value: ArrayLike, shape: tuple[int | str, ...] | None = None, high: float = np.inf) -> FloatArray:
+    """`array` of numbers in [0, high]. shape: None takes any, the one () of a number included."""
+    if shape is None and np.ndim(value) == 0:
+        return np.asarray(number(name, value, low=0, high=high))
+    result = array(name, value, ("n",) * np.ndim(value) if shape is None else shape)
+    non_negative(name, result)
+    refuse(result > high, lambda *at: f"{name}[{_index(at)}] is {result[at]:g}, wanted a number in [0, {high:g}]")
     return result
 
 
 def real_array(name: str, value: ArrayLike, shape: tuple[int | str, ...], like: str = "") -> FloatArray:
-    """`array` without the copy and for numbers that need not be finite. like: what the shape comes from, for the message."""
+    """`array` without the copy and for numbers that need not be finite. like: where the shape comes from, added to the message."""
     masked = _masked_index(value)
     if masked:
         raise ValueError(f"{name}[{_index(masked)}] is masked, wanted a number")
@@ -154,17 +178,24 @@ def indices(name: str, values: np.ndarray, shape: tuple[int, ...], count: int) -
     if values.dtype.kind not in "iu" or values.shape != shape:
         raise ValueError(f"{name} has shape {values.shape} and type {values.dtype}, wanted {_shape(shape)} integers")
     bad = (values < 0) | (values >= count)
-    if bad.any():
-        index = first_index(bad)
-        raise ValueError(f"{name}[{_index(index)}] is {values[index]}, wanted a number in [0, {count - 1}]")
+    refuse(bad, lambda *at: f"{name}[{_index(at)}] is {values[at]}, wanted a number in [0, {count - 1}]")
 
 
 def non_negative(name: str, values: FloatArray) -> None:
     """ValueError naming the first negative entry."""
-    bad = values < 0
-    if bad.any():
-        index = first_index(bad)
-        raise ValueError(f"{name}[{_index(index)}] is {values[index]:g}, wanted a number >= 0")
+    refuse(values < 0, lambda *at: f"{name}[{_index(at)}] is {values[at]:g}, wanted a number >= 0")
+
+
+def increasing(name: str, values: FloatArray, kind: str) -> None:
+    """ValueError unless every number is larger than the one before. kind: what the numbers are, for the message."""
+    falls = np.diff(values) <= 0
+    refuse(falls, lambda i: f"{name}[{i + 1}] is {values[i + 1]:g} after {values[i]:g}, wanted increasing {kind}")
+
+
+def sum_one(words: str, total: float) -> None:
+    """ValueError unless a sum of masses or weights is 1, to rounding. words: what the message says before the sum."""
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise ValueError(f"{words} {total:.15g}, wanted 1")
 
 
 def unit_rows(name: str, points: FloatArray) -> None:
@@ -173,10 +204,8 @@ def unit_rows(name: str, points: FloatArray) -> None:
         raise ValueError(f"{name} has shape {points.shape}, wanted d >= 2 coordinates in a row")
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(points, axis=-1)
-    bad = np.abs(lengths - 1) > UNIT_TOLERANCE
-    if bad.any():
-        index = first_index(bad)
-        raise ValueError(f"{name}[{_index(index)}] has length {lengths[index]:.9g}, wanted a point of the unit sphere (length 1)")
+    off = np.abs(lengths - 1) > UNIT_TOLERANCE
+    refuse(off, lambda *at: f"{name}[{_index(at)}] has length {lengths[at]:.9g}, wanted a point of the unit sphere (length 1)")
 
 
 def choice(name: str, value: Any, known: Iterable[str]) -> str:
@@ -203,6 +232,12 @@ def shown(value: Any) -> str:
         return " ".join(_short.repr(value).split())
     except Exception:  # whatever the repr of a foreign object raises
         return f"of type {type(value).__name__}"
+
+
+def refuse(bad: np.ndarray, problem: Callable[..., str]) -> None:
+    """ValueError if an entry of `bad` is True, with the sentence that `problem` makes of the first one's index."""
+    if bad.any():
+        raise ValueError(problem(*first_index(bad)))
 
 
 def first_index(bad: np.ndarray) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ ROWS = (
     "files.contents files.replacing files.tables files.tokens files.vtk files.stl_obj files.vtk_xml files.meshes",
     "files.vtkhdf files.arrays files.results files.checkpoints files.series",
     "recorder solve",
-    "exact.checks exact.rates exact.moebius_laws exact.fisher exact.two_clusters",
+    "exact.rates exact.laws exact.two_clusters",
     "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
     "pictures.canvas pictures.maps pictures.circles pictures.curves pictures.products",
     "pictures.overview pictures.staircase pictures.films",

@@ -106,8 +106,7 @@ def aggregate(measure: Measure, targets: ArrayLike) -> tuple[Measure, float]:
     computed with the new measure is wrong by at most `moved`. Raises ValueError if the targets are not points of the same sphere.
     """
     inputs.instance("measure", measure, Measure)
-    checked = inputs.array("targets", targets, ("n", measure.dimension))
-    inputs.unit_rows("targets", checked)
+    checked = inputs.points("targets", targets, measure.dimension)
     if len(checked) == 0:
         raise ValueError("targets has no points, wanted at least one")
     held = measure.masses > 0

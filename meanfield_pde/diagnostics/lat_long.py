@@ -53,9 +53,7 @@ def density_at(mesh: SphereMesh, averages: ArrayLike, points: ArrayLike) -> Floa
     """
     inputs.instance("mesh", mesh, SphereMesh)
     density = inputs.array("averages", averages, (mesh.n_cells,))
-    where = inputs.array("points", points, ("m", mesh.dimension))
-    inputs.unit_rows("points", where)
-    return density[cell_of(mesh, where)]
+    return density[cell_of(mesh, inputs.points("points", points, mesh.dimension, "m"))]
 
 
 def box_areas(n_lat: int, n_lon: int) -> FloatArray:

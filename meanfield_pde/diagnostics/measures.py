@@ -132,9 +132,7 @@ def inner_products(measure: Measure, edges: ArrayLike, self_pairs: bool = True) 
         raise ValueError(f"edges has {len(checked)} entries, wanted at least 2")
     for i, edge in enumerate(checked):
         inputs.number(f"edges[{i}]", edge, low=-1, high=1)
-    if (np.diff(checked) <= 0).any():
-        (i,) = inputs.first_index(np.diff(checked) <= 0)
-        raise ValueError(f"edges[{i + 1}] is {checked[i + 1]:g} after {checked[i]:g}, wanted increasing edges")
+    inputs.increasing("edges", checked, "edges")
     return _pair_shares(measure, checked, inputs.flag("self_pairs", self_pairs))
 
 
@@ -154,8 +152,7 @@ def entropy(mesh: Cells, averages: ArrayLike) -> float:
     averages: (n_cells,), density with respect to surface measure. Raises ValueError for a wrong shape or a negative average.
     """
     inputs.having("mesh", mesh, "a mesh, whose cells have areas", "areas")
-    density = inputs.array("averages", averages, (len(mesh.areas),))
-    inputs.non_negative("averages", density)
+    density = inputs.non_negatives("averages", averages, (len(mesh.areas),))
     return math.fsum(mesh.areas * entr(density))
 
 

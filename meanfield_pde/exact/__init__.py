@@ -8,8 +8,7 @@ Every function answers bad input with ValueError; a value beyond the range of a 
 Source: the models are those of arXiv 2312.10794; each function names its own source.
 """
 
-from meanfield_pde.exact.fisher import mixture_velocity, von_mises_fisher_velocity
-from meanfield_pde.exact.moebius_laws import moebius, moebius_mean
+from meanfield_pde.exact.laws import mixture_velocity, moebius, moebius_mean, von_mises_fisher_velocity
 from meanfield_pde.exact.rates import dirac_rate, dirac_spectrum, growth_rate, mean_gap_rate, ring_rate
 from meanfield_pde.exact.two_clusters import equiangular, two_cluster_angle, two_cluster_rate, two_cluster_time
 

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meanfield_pde import inputs
-from meanfield_pde.bessel import bessel_ratio, bessel_ratios, log_lambda
-from meanfield_pde.exact.checks import exponential, unit
+from meanfield_pde.bessel import bessel_ratios, log_lambda
 from meanfield_pde.sphere import FloatArray
+
+LOG_LARGEST = float(np.log(np.finfo(np.float64).max))
 
 
 def growth_rate(d: int, beta: float, k: int, normalised: bool = True, value: float = 1.0) -> float:
@@ -89,7 +90,7 @@ def dirac_spectrum(value: ArrayLike, centre: ArrayLike) -> tuple[NDArray[np.inex
     d = len(matrix)
     if d < 2 or matrix.shape != (d, d):
         raise ValueError(f"value has shape {matrix.shape}, wanted a square matrix (d, d) with d >= 2")
-    c = unit("centre", centre, d)
+    c = inputs.unit_vector("centre", centre, d)
     eigenvalue = float(c @ matrix @ c / (c @ c))
     off = float(np.linalg.norm(matrix @ c - eigenvalue * c))
     if off > inputs.UNIT_TOLERANCE * np.linalg.norm(matrix):
@@ -99,6 +100,9 @@ def dirac_spectrum(value: ArrayLike, centre: ArrayLike) -> tuple[NDArray[np.inex
     return rates[np.lexsort((-rates.imag, -rates.real))], -eigenvalue
 
 
-def ratio_over_argument(nu: float, r: FloatArray) -> FloatArray:
-    """I_{nu+1}(r)/(r I_nu(r)), which is 1/(2 nu+2) at r=0."""
-    return 1 / (2 * (nu + 1) + r * bessel_ratio(nu + 1, r))
+def exponential(name: str, logarithm: FloatArray) -> FloatArray:
+    """e^logarithm, of any shape. Raises OverflowError if it is beyond a float."""
+    largest = float(np.max(logarithm, initial=-np.inf))
+    if largest > LOG_LARGEST:
+        raise OverflowError(f"{name} is e^{largest:.6g}, more than a float can hold (e^{LOG_LARGEST:.6g})")
+    return np.asarray(np.exp(logarithm))

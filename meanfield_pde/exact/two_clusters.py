@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, logit
 
 from meanfield_pde import inputs
-from meanfield_pde.exact.checks import array, exponential, open_angle, plain, sum_one
+from meanfield_pde.exact.rates import exponential
 from meanfield_pde.sphere import FloatArray
 
 Slowness: TypeAlias = Callable[[FloatArray], FloatArray]
@@ -28,9 +28,9 @@ def two_cluster_rate(beta: float, theta: ArrayLike, masses: ArrayLike = (0.5, 0.
     Source: two tokens in arXiv 2312.10794, sections 2 and 6, with weights.
     """
     b, slowness = _two_cluster_slowness(beta, masses, normalised)
-    angle = array("theta", theta, high=np.pi)
+    angle = inputs.non_negatives("theta", theta, high=np.pi)
     speed = exponential("theta'/sin(theta)", -slowness(2 * b * np.sin(angle / 2) ** 2))
-    return plain(-speed * np.sin(angle) / 2)
+    return (-speed * np.sin(angle) / 2)[()]
 
 
 def two_cluster_time(beta: float, theta0: float, theta1: float, masses: ArrayLike = (0.5, 0.5), normalised: bool = True) -> float:
@@ -41,7 +41,7 @@ def two_cluster_time(beta: float, theta0: float, theta1: float, masses: ArrayLik
     Source: `two_cluster_rate`; Gauss-Legendre quadrature on panels graded to the integrand, which may span e^{2 beta}.
     """
     b, slowness = _two_cluster_slowness(beta, masses, normalised)
-    start, end = open_angle("theta0", theta0), inputs.number("theta1", theta1, above=0)
+    start, end = _open_angle("theta0", theta0), inputs.number("theta1", theta1, above=0)
     if end > start:
         raise ValueError(f"theta1 is {end:g}, wanted an angle in (0, theta0 = {start:g}]")
     top, bottom = _cluster_level(start), _cluster_level(end)
@@ -61,9 +61,9 @@ def two_cluster_angle(beta: float, theta0: float, t: ArrayLike, masses: ArrayLik
     the angle at a given t is as sharp as t in double precision allows.
     """
     b, slowness = _two_cluster_slowness(beta, masses, normalised)
-    start, times = open_angle("theta0", theta0), array("t", t)
+    start, times = _open_angle("theta0", theta0), inputs.non_negatives("t", t)
     level = _level_after(_cluster_level(start), times, 2 * b, slowness)
-    return plain(2 * np.arctan(np.exp(level / 2)))
+    return (2 * np.arctan(np.exp(level / 2)))[()]
 
 
 def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
@@ -75,7 +75,7 @@ def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
     Raises ValueError on bad input. Source: arXiv 2312.10794, section 6 (the high-dimensional case; orthogonal tokens are g0 = 0).
     """
     count, b = inputs.integer("n", n, low=2), inputs.number("beta", beta, low=0)
-    start, times = inputs.number("g0", g0), array("t", t)
+    start, times = inputs.number("g0", g0), inputs.non_negatives("t", t)
     if not -1 / (count - 1) < start < 1:
         raise ValueError(f"g0 is {start:g}, wanted a number in (-1/(n-1), 1) = ({-1 / (count - 1):g}, 1)")
     # with z = log((n-1) (1-g)/(1+(n-1) g)) the equation reads z' = -2n/(e^q + n-1), q = beta (1-g) = (beta n/(n-1)) expit(z)
@@ -86,7 +86,7 @@ def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
         b * height,
         lambda q: np.logaddexp(q, np.log(count - 1)) - np.log(2 * count),
     )
-    return plain(1 - height * expit(level))
+    return (1 - height * expit(level))[()]
 
 
 # Two clusters and equiangular tokens are one flow: z' = -e^{-slowness(q)} with q = height * expit(z). The slowness grows with q by at most
@@ -137,6 +137,13 @@ def _level_after(start: float, times: FloatArray, height: float, slowness: Slown
     return level.reshape(times.shape)
 
 
+def _open_angle(name: str, value: float) -> float:
+    angle = inputs.number(name, value)
+    if not 0 < angle < np.pi:
+        raise ValueError(f"{name} is {angle:g}, wanted an angle in (0, pi)")
+    return angle
+
+
 def _cluster_level(theta: float) -> float:
     return float(2 * np.log(np.tan(theta / 2)))
 
@@ -147,7 +154,7 @@ def _two_cluster_slowness(beta: float, masses: ArrayLike, normalised: bool) -> t
     shares = inputs.array("masses", masses, (2,))
     for i, share in enumerate(shares):
         inputs.number(f"masses[{i}]", share, above=0)
-    sum_one("masses", shares)
+    inputs.sum_one("the sum of masses is", float(shares.sum()))
     odds = float(np.log(shares[1]) - np.log(shares[0]))
     if normalised:
         return b, lambda q: -np.logaddexp(log_expit(odds - q), log_expit(-odds - q)) - np.log(2)

@@ -34,8 +34,9 @@ class Contents:
 def refuse_strange_corners(contents: Contents, where: str = "") -> None:
     """ValueError naming the first corner of a cell that is no point."""
     corners, n = contents.cell_vertices, len(contents.points)
-    outside = (corners < 0) | (corners >= n)
-    if outside.any():
-        (at,) = inputs.first_index(outside)
+
+    def problem(at: int) -> str:
         cell = int(np.searchsorted(contents.offsets, at, side="right")) - 1
-        raise ValueError(f"{where}cell {cell} refers to point {corners[at]}, wanted a number in [0, {n - 1}]")
+        return f"{where}cell {cell} refers to point {corners[at]}, wanted a number in [0, {n - 1}]"
+
+    inputs.refuse((corners < 0) | (corners >= n), problem)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meanfield_pde import inputs
 from meanfield_pde.files.contents import LINE, POLY_LINE, POLYGON, QUAD, TRIANGLE, VERTICES, Contents, refuse_strange_corners
@@ -103,18 +104,17 @@ def _cells(path: Path) -> _Cells:
     kept = np.isin(file.types, wanted)
     lower = np.isin(file.types, VERTICES if LINE in wanted else (*VERTICES, LINE, POLY_LINE))
     strange = ~(kept | lower)
-    if strange.any() or not kept.any():
-        (cell,) = inputs.first_index(strange if strange.any() else ~kept)
-        raise ValueError(
+    inputs.refuse(
+        strange if strange.any() or kept.any() else ~kept,
+        lambda cell: (
             f"cell {cell} has VTK cell type {file.types[cell]}, wanted triangles (5), polygons (7) and quadrilaterals (9), or lines (3)"
-        )
+        ),
+    )
     sizes = np.diff(file.offsets)
     cell_vertices = file.cell_vertices[np.repeat(kept, sizes)]
     sizes = sizes[kept]
     least = 2 if LINE in wanted else 3
-    if (sizes < least).any():
-        (cell,) = inputs.first_index(sizes < least)
-        raise ValueError(f"cell {cell} has {sizes[cell]} corners, wanted at least {least}")
+    inputs.refuse(sizes < least, lambda cell: f"cell {cell} has {sizes[cell]} corners, wanted at least {least}")
     dropped = int((~kept).sum())
     arrays = {name: _finite(name, values[kept]) for name, values in file.arrays.items()}
     cells = _Cells(
@@ -167,10 +167,8 @@ def _on_the_sphere(file: _Cells) -> _Cells:
 
 
 def _projected(name: str, points: FloatArray, d: int, ids: IntArray) -> tuple[FloatArray, tuple[str, ...]]:
-    bad = np.any(~np.isfinite(points), axis=1)
-    if bad.any():
-        (index,) = inputs.first_index(bad)
-        raise ValueError(f"{name}[{ids[index]}] is {points[index].tolist()}, wanted finite numbers")
+    broken = np.any(~np.isfinite(points), axis=1)
+    inputs.refuse(broken, lambda index: f"{name}[{ids[index]}] is {points[index].tolist()}, wanted finite numbers")
     where = "unit sphere" if d == 3 else "unit circle in the plane z = 0"
     with np.errstate(over="ignore"):
         deviation = np.abs(np.linalg.norm(points[:, :d], axis=1) - 1)
@@ -196,9 +194,7 @@ def _without_doubled_points(file: _Cells) -> _Cells:
     offsets, cell_vertices = without_repeats(file.offsets, renamed[file.cell_vertices])
     least = 2 if file.types[0] == LINE else 3
     flat = np.diff(offsets) < least
-    if flat.any():
-        (cell,) = inputs.first_index(flat)
-        raise ValueError(f"cell {cell} has no area, it has fewer than {least} different corners ({flat.sum()} such cells)")
+    inputs.refuse(flat, lambda cell: f"cell {cell} has no area, it has fewer than {least} different corners ({flat.sum()} such cells)")
     doubled, repeated = len(file.points) - len(kept), len(file.cell_vertices) - len(cell_vertices)
     told = [f"merged {doubled} doubled points, at most {tolerance:.2g} apart"] * (doubled > 0)
     told += [f"dropped {repeated} repeated corners of cells"] * (repeated > 0)
@@ -226,14 +222,14 @@ def _sphere(file_name: str, file: _Cells) -> SphereMesh:
             centers = candidates if (_least_fan(candidates, file, start, end) > 0).all() else centroids
     mesh = polygon_mesh(file.name or file_name, file.points, file.offsets, cell_vertices, centers=centers, repairs=file.repairs + told)
     for name, inner in (("centroid", centroids), ("center", centers)):
-        bad = _least_fan(inner, file, start, end) <= 0
-        if bad.any():
-            (cell,) = inputs.first_index(bad)
-            raise ValueError(
-                f"cell {cell} is folded or its {name} lies outside it ({bad.sum()} such cells), wanted cells star-shaped about it"
-            )
+        _refuse_folded(name, _least_fan(inner, file, start, end) <= 0)
     _refuse_other_areas(file.areas, mesh.areas)
     return mesh
+
+
+def _refuse_folded(name: str, folded: NDArray[np.bool_]) -> None:
+    others = f"({folded.sum()} such cells)"
+    inputs.refuse(folded, lambda cell: f"cell {cell} is folded or its {name} lies outside it {others}, wanted cells star-shaped about it")
 
 
 def _refuse_same_cells(offsets: IntArray, cell_vertices: IntArray) -> None:
@@ -254,15 +250,13 @@ def _counter_clockwise(points: FloatArray, offsets: IntArray, cell_vertices: Int
     start, end = polygon_edges(offsets, cell_vertices)
     middle = np.add.reduceat(points[start], offsets[:-1], axis=0)
     length = np.linalg.norm(middle, axis=1)
-    if (length < NO_AREA).any():
-        (cell,) = inputs.first_index(length < NO_AREA)
-        raise ValueError(f"cell {cell} spans half the sphere, so that its inside is not known, wanted smaller cells")
+    inputs.refuse(
+        length < NO_AREA, lambda cell: f"cell {cell} spans half the sphere, so that its inside is not known, wanted smaller cells"
+    )
     areas = polygon_areas(points, middle / length[:, None], offsets, start, end)
     perimeter = np.add.reduceat(np.linalg.norm(points[end] - points[start], axis=1), offsets[:-1])
     flat = np.abs(areas) <= NO_AREA * perimeter**2
-    if flat.any():
-        (cell,) = inputs.first_index(flat)
-        raise ValueError(f"cell {cell} has no area, its corners lie on one great circle ({flat.sum()} such cells)")
+    inputs.refuse(flat, lambda cell: f"cell {cell} has no area, its corners lie on one great circle ({flat.sum()} such cells)")
     at = np.arange(len(cell_vertices))
     mirrored = np.repeat(offsets[:-1] + offsets[1:] - 1, sizes) - at
     return cell_vertices[np.where(np.repeat(areas < 0, sizes), mirrored, at)], int((areas < 0).sum())
@@ -287,9 +281,10 @@ def _circle(file_name: str, file: _Cells) -> SphereMesh:
     rank = np.argsort(order)
     first, second = rank[file.cell_vertices.reshape(-1, 2)].T
     forward, backward = (first + 1) % n == second, (second + 1) % n == first
-    if not (forward | backward).all():
-        (cell,) = inputs.first_index(~(forward | backward))
-        raise ValueError(f"cell {cell} joins two points that are not neighbours on the circle, wanted lines from each point to the next")
+    inputs.refuse(
+        ~(forward | backward),
+        lambda cell: f"cell {cell} joins two points that are not neighbours on the circle, wanted lines from each point to the next",
+    )
     arc = np.where(forward, first, second)
     counts = np.bincount(arc, minlength=n)
     if (counts != 1).any():
@@ -318,8 +313,6 @@ def _refuse_other_areas(stored: FloatArray | None, areas: FloatArray) -> None:
     if abs(total - sphere) > STORED_AREA * sphere:
         raise ValueError(f"cell_area sums to {total:.9g}, wanted {sphere:.9g}, the area of the sphere")
     bad = np.abs(stored - areas) > STORED_AREA * areas.max()
-    if bad.any():
-        (cell,) = inputs.first_index(bad)
-        raise ValueError(
-            f"cell_area[{cell}] is {stored[cell]:.9g}, wanted {areas[cell]:.9g}, the area of the cell ({bad.sum()} such cells)"
-        )
+    inputs.refuse(
+        bad, lambda at: f"cell_area[{at}] is {stored[at]:.9g}, wanted {areas[at]:.9g}, the area of the cell ({bad.sum()} such cells)"
+    )

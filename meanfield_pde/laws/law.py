@@ -106,10 +106,8 @@ class Mixture:
             raise ValueError("laws is empty, wanted at least one law")
         for i, law in enumerate(parts):
             inputs.having(f"laws[{i}]", law, "a law", "dimension", "__call__", "draw")
-        shares = inputs.array("weights", weights, (len(parts),))
-        inputs.non_negative("weights", shares)
-        if abs(shares.sum() - 1) > 1e-12:
-            raise ValueError(f"weights sum to {shares.sum():.15g}, wanted 1")
+        shares = inputs.non_negatives("weights", weights, (len(parts),))
+        inputs.sum_one("weights sum to", float(shares.sum()))
         dimensions = {law.dimension for law in parts}
         if len(dimensions) > 1:
             raise ValueError(f"laws have dimensions {sorted(dimensions)}, wanted one")

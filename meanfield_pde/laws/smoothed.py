@@ -28,8 +28,7 @@ class Smoothed:
 
     def __init__(self, tokens: ArrayLike | Measure, bandwidth: float) -> None:
         measure = as_measure("tokens", tokens)
-        if abs(measure.total - 1) > 1e-12:
-            raise ValueError(f"tokens have mass {measure.total:.15g}, wanted 1")
+        inputs.sum_one("tokens have mass", measure.total)
         width = inputs.number("bandwidth", bandwidth, above=0.0, high=np.pi)
         if width**2 * LARGEST_KAPPA < 1:
             raise ValueError(f"bandwidth is {width:g}, wanted at least {LARGEST_KAPPA**-0.5:g}")

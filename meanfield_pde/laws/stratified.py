@@ -115,9 +115,7 @@ def _arcs(law: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
         if n > MOST_ARCS:
             raise ValueError(f"law is rough on {MOST_ARCS} arcs still, wanted a density that is smooth but for some jumps")
         angles = starts + width * (1 + _NODES[:, None]) / 2
-        values = inputs.array("law(points)", law(_on_circle(angles.ravel())), (angles.size,))
-        inputs.non_negative("law(points)", values)
-        values = values.reshape(angles.shape)
+        values = inputs.non_negatives("law(points)", law(_on_circle(angles.ravel())), (angles.size,)).reshape(angles.shape)
         rough = width / 2 * np.abs(_TO_COEFFICIENTS[-2:] @ values).sum(axis=0) > ARC_TOLERANCE
         parts.append((starts[~rough], np.full((~rough).sum(), width), values[:, ~rough]))
         width /= 2

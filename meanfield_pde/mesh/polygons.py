@@ -116,11 +116,8 @@ def polygon_centroids(vertices: FloatArray, offsets: IntArray, start: IntArray, 
     scale = np.divide(angle, length, out=np.ones_like(length), where=length > 0)
     total = np.add.reduceat(normal * scale[:, None], offsets[:-1], axis=0)
     size = np.linalg.norm(total, axis=1)
-    if not (size > 0).all():
-        (index,) = inputs.first_index(~(size > 0))
-        raise ValueError(f"cell {index} has no area, wanted a polygon with at least three different vertices")
-    centroids: FloatArray = total / size[:, None]
-    return centroids
+    inputs.refuse(~(size > 0), lambda cell: f"cell {cell} has no area, wanted a polygon with at least three different vertices")
+    return np.asarray(total / size[:, None])
 
 
 def polygon_areas(vertices: FloatArray, inner: FloatArray, offsets: IntArray, start: IntArray, end: IntArray) -> FloatArray:

@@ -65,12 +65,11 @@ class SphereMesh(Record):
                 f"areas and face_cells have shapes {self.areas.shape} and {self.face_cells.shape}, wanted (n_cells,) and (n_faces, 2)"
             )
         d, n = self.dimension, len(self.areas)
-        for name, shape in (("vertices", ("n_vertices", d)), ("centers", (n, d)), ("centroids", (n, d))):
-            inputs.unit_rows(name, inputs.array(name, getattr(self, name), shape))
+        inputs.points("vertices", self.vertices, d, "n_vertices")
+        inputs.points("centers", self.centers, d, n)
+        inputs.points("centroids", self.centroids, d, n)
         areas = inputs.array("areas", self.areas, (n,))
-        if (areas <= 0).any():
-            (index,) = inputs.first_index(areas <= 0)
-            raise ValueError(f"areas[{index}] is {areas[index]:g}, wanted a positive area")
+        _refuse_not_positive("areas", areas, "area")
         total, sphere = areas.sum(), surface_area(d)
         if abs(total - sphere) > AREA_TOLERANCE * sphere:
             raise ValueError(f"areas sum to {total:.15g}, wanted the area {sphere:.15g} of the sphere: a closed mesh covers it once")
@@ -86,29 +85,22 @@ class SphereMesh(Record):
 
     def _check_faces(self) -> None:
         d, faces = self.dimension, len(self.face_cells)
-        for name, shape in (
-            ("face_lengths", (faces,)),
-            ("face_distances", (faces,)),
-            ("face_midpoints", (faces, d)),
-            ("face_normals", (faces, d)),
-        ):
-            inputs.array(name, getattr(self, name), shape)
-        for name in ("face_lengths", "face_distances"):
-            bad = getattr(self, name) <= 0
-            if bad.any():
-                (index,) = inputs.first_index(bad)
-                raise ValueError(f"{name}[{index}] is {getattr(self, name)[index]:g}, wanted a positive length")
+        inputs.array("face_midpoints", self.face_midpoints, (faces, d))
+        inputs.array("face_normals", self.face_normals, (faces, d))
+        for name, lengths in (("face_lengths", self.face_lengths), ("face_distances", self.face_distances)):
+            _refuse_not_positive(name, inputs.array(name, lengths, (faces,)), "length")
         euler = len(self.vertices) - faces + self.n_cells
         if euler != (2 if d == 3 else self.n_cells):
             raise ValueError(f"vertices - faces + cells is {euler}, wanted 2: the mesh is not a sphere")
         left, right = self.face_cells.T
-        for bad, wanted in (
-            (left == right, "two different cells"),
-            (dot(self.face_normals, self.centroids[right] - self.centroids[left]) <= 0, "a normal from left to right"),
-        ):
-            if bad.any():
-                (index,) = inputs.first_index(bad)
-                raise ValueError(f"face {index} between cells {left[index]} and {right[index]}: wanted {wanted}")
+        backward = dot(self.face_normals, self.centroids[right] - self.centroids[left]) <= 0
+
+        def problem(face: int) -> str:
+            wanted = "two different cells" if left[face] == right[face] else "a normal from left to right"
+            return f"face {face} between cells {left[face]} and {right[face]}: wanted {wanted}"
+
+        inputs.refuse(left == right, problem)
+        inputs.refuse(backward, problem)
 
     @property
     def dimension(self) -> int:
@@ -144,3 +136,7 @@ class SphereMesh(Record):
         pole = np.cross(left, right - left)
         skew = np.abs(dot(pole, self.face_normals)) / np.linalg.norm(pole, axis=1)
         return bool((skew * self.face_lengths <= ORTHOGONAL_TOLERANCE * self.face_distances).all())
+
+
+def _refuse_not_positive(name: str, values: FloatArray, what: str) -> None:
+    inputs.refuse(values <= 0, lambda row: f"{name}[{row}] is {values[row]:g}, wanted a positive {what}")
