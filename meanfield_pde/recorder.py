@@ -95,7 +95,7 @@ class Recorder:
         """An output."""
         if not self._times or t > self._times[-1]:
             self._times.append(t)
-            self._states.append(state)
+            self._states.append(self.system.restored(self.system.columns([state]), 0))  # a copy, without what the state has worked out
 
     def log(self, run: Integration, dt: float) -> None:
         """An accepted step. Raises SolveError if the mass drifts."""
