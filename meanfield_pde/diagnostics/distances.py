@@ -79,7 +79,7 @@ def mmd(a: Measure, b: Measure, beta: float) -> float:
     """Maximum mean discrepancy for the kernel of the attention energy scaled to k(x, x) = 1: the norm of a - b in its Hilbert space.
 
     beta: 0 to 1e5, dimensionless; points are told apart from about beta^{-1/2} radians on. For beta = 0, where that kernel sees the mass
-    only, the kernel is <x, y>, the limit of (k - 1)/beta: the result is |int x d(a - b)|. The masses are divided by their totals and the
+    only, the kernel is `<x, y>`, the limit of (k - 1)/beta: the result is |int x d(a - b)|. The masses are divided by their totals and the
     result multiplied by the mean total; it is at most sqrt(2) times that. It is 0 for a = b, and only then if beta > 0.
 
     S^1, S^2: O(n_a + n_b + band^3), band about sqrt(129 beta) degrees at large beta; error about 1e-14 times the mass, for two measures

@@ -40,9 +40,9 @@ class Cells(Protocol):
 
 
 def energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
-    """The model's energy at time t; of attention E(mu) = 1/(2 beta) iint e^{beta <Qx, Ky>} dmu dmu (2312.10794), of order mass^2.
+    """The model's energy at time t; of attention `E(mu) = 1/(2 beta) iint e^{beta <Qx, Ky>} dmu dmu` (2312.10794), of order mass^2.
 
-    At beta = 0 it is the finite part, the limit of E - mass^2/(2 beta): <Q m, K m>/2 with m = int x dmu, which is |m|^2/2 for Q = K = I.
+    At beta = 0 it is the finite part, the limit of E - mass^2/(2 beta): `<Q m, K m>/2` with m = int x dmu, which is |m|^2/2 for Q = K = I.
     Raises ValueError for a model without an energy, OverflowError where the result exceeds the largest float (beta above about 700): use
     log_energy.
     """
@@ -55,7 +55,7 @@ def energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
 def log_energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
     """The logarithm of the model's energy, for any beta without overflow; -inf for a measure without mass.
 
-    At beta = 0 the logarithm of the finite part that `energy` returns: -inf where int x dmu = 0, nan where <Q m, K m> < 0.
+    At beta = 0 the logarithm of the finite part that `energy` returns: -inf where int x dmu = 0, nan where `<Q m, K m> < 0`.
     """
     return _energy(model, measure, t).log
 
@@ -123,7 +123,7 @@ def inner_products(measure: Measure, edges: ArrayLike, self_pairs: bool = True) 
 
     A point has the product 1 with itself. An inner product within 1e-12 below an edge counts as on it, so that rounding moves no pair of
     a symmetric set across, and coincident points lie in a last bin that ends at 1. Of more than 1000 points on S^1 and S^2 a tree counts
-    the chords, |x - y|^2 = 2 - 2 <x, y> (1e5 points on S^2: 1.5 minutes for 40 bins, a second for pairs above 0.999); otherwise
+    the chords, `|x - y|^2 = 2 - 2 <x, y>` (1e5 points on S^2: 1.5 minutes for 40 bins, a second for pairs above 0.999); otherwise
     products are taken in blocks, O(n^2) time and bounded memory. Only positive terms are added: small shares keep their digits.
     Raises ValueError if edges are off, the measure has no mass, or self pairs are left out and there is no other.
     """
@@ -137,7 +137,7 @@ def inner_products(measure: Measure, edges: ArrayLike, self_pairs: bool = True) 
 
 
 def close_pairs(measure: Measure, cosine: float, self_pairs: bool = True) -> float:
-    """The share of pairs with <x, y> >= cosine, in [-1, 1]; pairs, self pairs, accuracy and errors as for `inner_products`.
+    """The share of pairs with `<x, y> >= cosine`, in [-1, 1]; pairs, self pairs, accuracy and errors as for `inner_products`.
 
     0.999 (2.6 degrees) is what 2312.10794 calls the same cluster.
     """

@@ -1,4 +1,4 @@
-r"""Exact solutions and growth rates of d/dt mu + div(mu X[mu]) = 0 on S^{d-1}, X[mu](x) = P_x A[mu](x), to check a model with.
+r"""Exact solutions and growth rates of d/dt mu + div(mu X[mu]) = 0 on S^{d-1}, `X[mu](x) = P_x A[mu](x)`, to check a model with.
 
     SA:  A[mu](x) = V int e^{beta <x,y>} y dmu(y) / int e^{beta <x,y>} dmu(y)          (`normalised=True`, Q = K = I, V = I unless said)
     USA: A[mu](x) = V int e^{beta <x,y>} y dmu(y)                                      (`normalised=False`)

@@ -15,7 +15,7 @@ from meanfield_pde.sphere import FloatArray, tangent
 
 
 def von_mises_fisher_velocity(points: ArrayLike, mean: ArrayLike, kappa: float, beta: float, normalised: bool = True) -> FloatArray:
-    """X[mu](x) of the von Mises-Fisher law mu ~ e^{kappa <mean,y>}, at any beta.
+    """`X[mu](x)` of the von Mises-Fisher law `mu ~ e^{kappa <mean,y>}`, at any beta.
 
         SA: (kappa/R) (I_{d/2}(R)/I_{d/2-1}(R)) P_x mean,  R = |beta x + kappa mean|;    USA: that times Lambda_0(R)/Lambda_0(kappa).
 
@@ -33,7 +33,7 @@ def von_mises_fisher_velocity(points: ArrayLike, mean: ArrayLike, kappa: float, 
 def mixture_velocity(
     points: ArrayLike, means: ArrayLike, kappas: ArrayLike, weights: ArrayLike, beta: float, normalised: bool = True
 ) -> FloatArray:
-    """X[mu](x) of a mixture of n von Mises-Fisher laws: Z and Z X are sums over the components, taken here as log-sum-exp.
+    """`X[mu](x)` of a mixture of n von Mises-Fisher laws: Z and Z X are sums over the components, taken here as log-sum-exp.
 
     points: (m, d), unit vectors. means: (n, d), unit vectors. kappas: (n,), >= 0. weights: (n,), >= 0, sum 1. beta: >= 0.
     Returns tangent vectors (m, d). Raises ValueError on bad input, OverflowError if a velocity (USA) is beyond a float.
@@ -76,7 +76,7 @@ def moebius_mean(d: int, r: ArrayLike) -> FloatArray:
 
     d: integer >= 2 (checked to 1024). r: any shape, in [0, 1]; the result has its shape. The series cancels at neither end.
     Raises ValueError if an argument is out of range. Source: arXiv 1907.07150; the mean of (u+a)/(1+a u), a = 2r/(1+r^2), over the
-    uniform law of u = <x,w>/r is the integral behind the series.
+    uniform law of `u = <x,w>/r` is the integral behind the series.
     """
     dimension = inputs.integer("d", d, low=2)
     return _moebius_mean(dimension, inputs.non_negatives("r", r, high=1.0))[()]

@@ -60,7 +60,7 @@ def dirac_rate(beta: float, normalised: bool = True) -> float:
     """Rate at which the distance of tokens to a cluster that holds all mass decays (V = I): 1 (SA, any beta), e^beta (USA).
 
     beta: >= 0. Raises ValueError if beta is out of range, OverflowError if e^beta is beyond a float.
-    Source: linearisation of X[delta_c](x) = P_x c (SA), e^{beta <x,c>} P_x c (USA) at x=c; arXiv 2312.10794.
+    Source: linearisation of `X[delta_c](x) = P_x c` (SA), `e^{beta <x,c>} P_x c` (USA) at x=c; arXiv 2312.10794.
     """
     b = inputs.number("beta", beta, low=0)
     return 1.0 if normalised else float(exponential("the rate", np.asarray(b)))

@@ -65,7 +65,7 @@ class Uniform:
 
 @dataclass(frozen=True, eq=False)
 class VonMisesFisher:
-    """Density e^{kappa <mean, x>} / (|S^{d-1}| Lambda_0(kappa)): a cap of width about kappa^{-1/2}; kappa = 0 is uniform.
+    """Density `e^{kappa <mean, x>} / (|S^{d-1}| Lambda_0(kappa))`: a cap of width about kappa^{-1/2}; kappa = 0 is uniform.
 
     mean: (d,), a direction, normalised here. kappa: concentration, 0 to 1e10. Raises ValueError for the zero vector or another kappa.
     Source: Mardia and Jupp, Directional Statistics, section 9.3.

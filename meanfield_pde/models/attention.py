@@ -180,7 +180,7 @@ class Attention(Record, VelocityModel):
         return queries(points, self.beta, self.bilinear, weights)
 
     def log_uniform(self, points: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """log int e^{beta <Bx, y>} dsigma(x) at points y with their masses, sigma the uniform probability; one point for all if B = I."""
+        """`log int e^{beta <Bx, y>} dsigma(x)` at points y with their masses, sigma the uniform probability; one point for all if B = I."""
         d = points.shape[1]
         if self.bilinear is None:
             return np.full(1, log_lambda(d, 0, self.beta)), np.full(1, masses.sum())

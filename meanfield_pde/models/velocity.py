@@ -92,7 +92,7 @@ class VelocityModel:
 
     @property
     def kernel_beta(self) -> float:
-        """Inverse temperature of the kernel e^{beta (<x, y> - 1)} in which measures are compared (MMD)."""
+        """Inverse temperature of the kernel `e^{beta (<x, y> - 1)}` in which measures are compared (MMD)."""
         return 1.0
 
     def self_weight(self, d: int) -> float:
