@@ -34,7 +34,7 @@ def particles(d, n=20):
 @pytest.fixture(scope="module")
 def runs():
     mesh = mf.circle(64)
-    clusters = mf.MeanFieldPDE(mesh, mf.Attention(9.0), method=results.Spectral(1e-11))
+    clusters = mf.MeanFieldPDE(mesh, mf.Attention(9.0), method=mf.Spectral(1e-11))
     return {
         "sphere": density(replace(mf.icosahedral(2), repairs=("turned 3 cells round ↻",))),
         "small": density(mf.icosahedral(1), mf.VonMisesFisher((1.0, 2.0, 2.0), 0.5), atoms=False),
@@ -43,6 +43,10 @@ def runs():
         "tokens on S^1": particles(2),
         "tokens on S^4": particles(5),
     }
+
+
+def with_columns(solution, **columns):
+    return replace(solution, columns={**solution.columns, **columns})
 
 
 NAMES = ("sphere", "small", "circle", "tokens", "tokens on S^1", "tokens on S^4")
@@ -91,11 +95,11 @@ def test_many_outputs_lie_in_blocks_and_a_large_one_in_its_own(runs, tmp_path, m
 def test_equality_sees_a_single_bit(runs, stored):
     loaded = stored("sphere")
     masses = loaded.masses.copy()
-    assert replace(loaded, masses=masses) == runs["sphere"]
+    assert with_columns(loaded, masses=masses) == runs["sphere"]
     masses[1, 7] = np.nextafter(masses[1, 7], 1.0)
-    assert replace(loaded, masses=masses) != runs["sphere"]
-    assert replace(loaded, masses=masses) != loaded
-    assert replace(loaded, positions=loaded.masses) != loaded
+    assert with_columns(loaded, masses=masses) != runs["sphere"]
+    assert with_columns(loaded, masses=masses) != loaded
+    assert with_columns(loaded, positions=loaded.masses) != loaded
 
 
 def test_a_loaded_run_is_a_full_solution(runs, stored):
@@ -248,15 +252,55 @@ def test_the_mesh_is_stored_once_and_all_has_checksums(runs, stored, tmp_path):
 # -- what is refused
 
 
-def test_unstorable(runs, tmp_path):
-    class Wind:
-        def velocity(self, points, measure, t=0.0):
-            return np.zeros_like(points)
+class Wind:
+    """A velocity model of one's own: a plain object that keeps its arguments."""
 
+    def __init__(self, axis, gusts=()):
+        self.axis, self.gusts = axis, gusts
+
+    def velocity(self, points, measure, t=0.0):
+        return np.cross(self.axis, points)
+
+    def __eq__(self, other):
+        return isinstance(other, Wind) and np.array_equal(self.axis, other.axis) and list(self.gusts) == list(other.gusts)
+
+
+class Forgetful(Wind):
+    def __init__(self, speed):
+        super().__init__(np.array([0.0, 0.0, speed]))
+
+
+class Careless(Wind):
+    def __init__(self, *axis):
+        super().__init__(np.array(axis))
+
+
+def blown(runs, wind):
     mesh = runs["small"].mesh
-    solution = mf.solve(mf.MeanFieldPDE(mesh, Wind()), mf.project(mesh, LAW), 0.1)
-    with pytest.raises(ValueError, match="velocity model Wind, wanted Attention"):
-        mf.save(tmp_path / "wind.vtkhdf", solution)
+    return mf.solve(mf.MeanFieldPDE(mesh, wind), mf.project(mesh, LAW), 0.1)
+
+
+def test_a_model_of_ones_own_is_stored_by_its_arguments(runs, tmp_path):
+    path, solution = tmp_path / "wind.vtkhdf", blown(runs, Wind(np.array([0.1, 0.2, 0.3]), gusts=(1, 2.5)))
+    mf.save(path, solution)
+    message = r"wind.vtkhdf cannot be read: it holds an object of the class Wind, .* wanted that class: kinds=\[Wind\]$"
+    for kinds in ((), [Forgetful]):
+        with pytest.raises(ValueError, match=message):
+            mf.load(path, kinds=kinds)
+    loaded = mf.load(path, kinds=[Wind])
+    assert loaded == solution and type(loaded.model.own) is Wind
+    assert loaded != blown(runs, Wind(np.array([0.1, 0.2, 0.4]), gusts=(1, 2.5)))
+
+
+def test_unstorable(runs, tmp_path):
+    for wind, message in (
+        (Forgetful(0.1), r"^system.model is a Forgetful without the attribute 'speed', wanted one for each constructor argument"),
+        (Careless(0.1, 0.2, 0.3), r"^system.model is a Careless, whose constructor takes any arguments, wanted one with named arguments"),
+        (Wind(np.eye(3)[2], gusts=[np.sin]), r"^system.model.gusts\[0\] is of the type ufunc, wanted plain values, arrays or objects"),
+    ):
+        solution = blown(runs, wind)
+        with pytest.raises(ValueError, match=message):
+            mf.save(tmp_path / "wind.vtkhdf", solution)
     for name in ("run.npz", "run", "run.vtkhdf.gz", "run.VTKHDF"):
         with pytest.raises(ValueError, match=rf"path is '.*{name}', wanted a name that ends in .vtkhdf"):
             mf.save(tmp_path / name, runs["small"])
@@ -271,7 +315,7 @@ def test_unreadable(runs, tmp_path):
     path = tmp_path / "run.vtkhdf"
     np.savez(tmp_path / "run.npz", description=np.array(json.dumps({"format": 2})))
     (tmp_path / "run.npz").rename(path)
-    with pytest.raises(ValueError, match=r"run.vtkhdf is a results file of format 2 or older \(.npz\), wanted format 3 \(.vtkhdf\)$"):
+    with pytest.raises(ValueError, match=r"run.vtkhdf is a results file of format 2 or older \(.npz\), wanted format 4 \(.vtkhdf\)$"):
         mf.load(path)
     path.write_text("t,energy\n0,1\n")
     with pytest.raises(ValueError, match="no complete results file"):
@@ -282,8 +326,8 @@ def test_unreadable(runs, tmp_path):
         mf.load(path)
     mf.save(path, runs["small"])
     with h5py.File(path, "a") as file:
-        file["meanfield_pde"].attrs["format"] = 4
-    with pytest.raises(ValueError, match="no complete results file: its format is 4, wanted 3"):
+        file["meanfield_pde"].attrs["format"] = 3
+    with pytest.raises(ValueError, match="no complete results file: its format is 3, wanted 4"):
         mf.load(path)
     mf.save(path, runs["small"])
     with h5py.File(path, "a") as file:
@@ -438,8 +482,8 @@ def test_the_new_file_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypa
 
 
 def first(solution, count, status="running"):
-    parts = {name: getattr(solution, name)[:count] for name in ("times", "masses", "atom_states")}
-    return replace(solution, **parts, status=status)
+    columns = solution.system.columns([solution.stored(k) for k in range(count)])
+    return replace(solution, times=solution.times[:count], columns=columns, status=status)
 
 
 READER = """
@@ -448,7 +492,7 @@ import meanfield_pde as mf
 count, status = 0, "running"
 while status == "running":
     run = mf.load(sys.argv[1])
-    assert count <= len(run.times) == len(run.masses) == len(run.atom_states)
+    assert count <= len(run.times) == len(run.masses) == len(run.columns["atom_offsets"]) - 1
     assert all(abs(run.measure(k).total - 1) < 1e-12 for k in range(len(run.times)))
     if len(run.times) > count:
         print(len(run.times), flush=True)
