@@ -30,14 +30,13 @@ class _Tables(NamedTuple):
     interpolant: FloatArray
 
 
-def _tables() -> _Tables:
-    stages = np.zeros((STAGES, STAGES + 4))
-    stages[:-1, :STAGES], stages[-1, :STAGES] = DOP853.A[1:], DOP853.B
-    return _Tables(stages, np.array(DOP853.A_EXTRA), np.stack([DOP853.E5, DOP853.E3]), np.array(DOP853.D))
-
-
 STAGES = len(DOP853.B)
-TABLES = _tables()
+TABLES = _Tables(
+    stages=np.pad(np.vstack([DOP853.A[1:], DOP853.B]), ((0, 0), (0, 4))),
+    between=np.array(DOP853.A_EXTRA),
+    errors=np.stack([DOP853.E5, DOP853.E3]),
+    interpolant=np.array(DOP853.D),
+)
 EXPONENT = -1 / 8
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 
@@ -83,7 +82,7 @@ def _run(model, tables, tolerances, masses, times, vectors, rows, numbers, token
     """One run from its state to the last time; how many velocities it took."""
     t, t_end, saved, rejected = 0.0, times[-1], 0, False
     if times[0] == 0.0:
-        _save(vectors[STATE], tokens[0])
+        tokens[0] = vectors[STATE, :, : len(masses)].T
         saved = 1
     if t_end == 0.0:
         return 0
@@ -93,7 +92,7 @@ def _run(model, tables, tolerances, masses, times, vectors, rows, numbers, token
         after = min(t + step, t_end)
         step = after - t
         if not (step >= SMALLEST_STEP * t_end or after == t_end):
-            fail(failure, TOO_SHORT, _fastest(vectors[0]), step)
+            fail(failure, TOO_SHORT, np.argmax(np.abs(vectors[0].T)) // len(vectors[0]), step)
             break
         evaluations += len(tables.stages)
         if not _stages(model, tables.stages, step, masses, vectors, rows, numbers, vectors[1:], failure):
@@ -110,8 +109,7 @@ def _run(model, tables, tolerances, masses, times, vectors, rows, numbers, token
                 break
             saved = _save_between(tables, times, saved, t, after, vectors, rows, numbers, tokens)
         _combine(tables.stages[-1], step, rows)
-        _copy(rows[STAGE], rows[STATE])
-        _copy(rows[STAGES], rows[0])
+        rows[STATE], rows[0] = rows[STAGE], rows[STAGES]
         t = after
         step *= min(factor, 1.0 if rejected else GROW)
         rejected = False
@@ -155,28 +153,28 @@ def _stages(model, weights, step, masses, vectors, rows, numbers, rates, failure
 @compiled
 def _error(n, weights, tolerances, step, vectors, rows):
     """Estimated error of a step to the state in STAGE over the tolerances, from estimates of order 5 and 3."""
-    rtol, atol = tolerances
-    state, after, fifth, third = vectors[STATE], vectors[STAGE], vectors[SUMS], vectors[SUMS + 1]
     _add_up(weights[0], rows, rows[SUMS])
     _add_up(weights[1], rows, rows[SUMS + 1])
-    of_fifth = of_third = 0.0
-    for k in range(len(state)):
-        for i in range(n):
-            scale = atol + rtol * max(abs(state[k, i]), abs(after[k, i]))
-            of_fifth += (fifth[k, i] / scale) ** 2
-            of_third += (third[k, i] / scale) ** 2
-    return 0.0 if of_fifth == 0.0 else step * of_fifth / np.sqrt((of_fifth + 0.01 * of_third) * n * len(state))
+    of_fifth = _sum_of_squares(n, vectors[SUMS], tolerances, vectors[STATE], vectors[STAGE])
+    of_third = _sum_of_squares(n, vectors[SUMS + 1], tolerances, vectors[STATE], vectors[STAGE])
+    return 0.0 if of_fifth == 0.0 else step * of_fifth / np.sqrt((of_fifth + 0.01 * of_third) * n * len(vectors[STATE]))
 
 
 @compiled
 def _norm(n, values, tolerances, vectors):
-    """Root mean square of the first n tokens over the tolerances; copies that fill the lanes do not count."""
+    """Root mean square over the tolerances."""
+    return np.sqrt(_sum_of_squares(n, values, tolerances, vectors[STATE], vectors[STATE]) / (n * len(values)))
+
+
+@compiled
+def _sum_of_squares(n, values, tolerances, state, after):
+    """Of the first n tokens over the tolerances; the copies that fill the lanes do not count."""
     rtol, atol = tolerances
-    state, total = vectors[STATE], 0.0
-    for k in range(len(state)):
+    total = 0.0
+    for k in range(len(values)):
         for i in range(n):
-            total += (values[k, i] / (atol + rtol * abs(state[k, i]))) ** 2
-    return np.sqrt(total / (n * len(state)))
+            total += (values[k, i] / (atol + rtol * max(abs(state[k, i]), abs(after[k, i])))) ** 2
+    return total
 
 
 @compiled
@@ -209,7 +207,7 @@ def _set_terms(tables, step, rates, terms):
 @compiled
 def _interpolate(place, state, terms, result):
     """The state at a place in [0, 1] of the step."""
-    _fill(result, 0.0)
+    result[:] = 0.0
     for p in range(len(terms) - 1, -1, -1):
         factor = place if p % 2 == 0 else 1 - place
         for a in range(len(result)):
@@ -227,7 +225,7 @@ def _combine(weights, step, rows):
 @compiled
 def _add_up(weights, rates, total):
     """sum_s weight_s rate_s."""
-    _fill(total, 0.0)
+    total[:] = 0.0
     for s in range(len(weights)):
         if weights[s] != 0.0:
             _move(total, weights[s], rates[s], total)
@@ -240,38 +238,6 @@ def _move(values, step, rate, result):
 
 
 @compiled
-def _copy(values, result):
-    for a in range(len(values)):
-        result[a] = values[a]
-
-
-@compiled
-def _fill(values, value):
-    for a in range(len(values)):
-        values[a] = value
-
-
-@compiled
 def _save_projected(values, vectors, numbers, tokens):
     divide_by_lengths(values, numbers[SQUARES], vectors[SUMS])
-    _save(vectors[SUMS], tokens)
-
-
-@compiled
-def _save(points, tokens):
-    n, d = tokens.shape
-    for i in range(n):
-        for k in range(d):
-            tokens[i, k] = points[k, i]
-
-
-@compiled
-def _fastest(rate):
-    """The token with the largest component of its velocity."""
-    d, n = rate.shape
-    largest, token = 0.0, 0
-    for i in range(n):
-        for k in range(d):
-            if abs(rate[k, i]) > largest:
-                largest, token = abs(rate[k, i]), i
-    return token
+    tokens[:] = vectors[SUMS, :, : len(tokens)].T

@@ -23,7 +23,7 @@ from meanfield_pde.records import Record
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.compiled import solve_compiled
-from meanfield_pde.stepping.stepper import SMALLEST_STEP, Integration
+from meanfield_pde.stepping.stepper import SMALLEST_STEP
 from meanfield_pde.stepping.summed import NOT_FINITE, TOO_LARGE, Failure, Softmax, softmax_of
 from meanfield_pde.systems.particles import MASS_TOLERANCE, ParticleSystem
 from meanfield_pde.systems.system import Rate, SolveError
@@ -75,23 +75,17 @@ def solve_ensemble(
     outputs = _times(times)
     shares = _masses(masses, n_runs, n)
     tolerances = inputs.number("rtol", rtol, low=2.3e-14, high=0.1), inputs.number("atol", atol, above=0.0)
-    compiled = _compiled_rate(model, shares, d)
-    if compiled is not None:
+    if type(model) is Attention:  # a class derived from it may have another velocity
+        compiled = softmax_of(model, shares, d)
         saved, evaluations, failures = solve_compiled(compiled, tokens, shares, outputs, tolerances)
-        _refuse_failed(failures, compiled, outputs[-1])
+        failed = np.flatnonzero(failures[:, 0])
+        if len(failed):
+            _refuse(int(failed[0]), Failure(*failures[failed[0]].tolist()), compiled, outputs[-1])
     else:
         saved, evaluations = _one_by_one(model, tokens, shares, outputs, Adaptive(*tolerances))
     for array in (outputs, saved, shares, evaluations):
         array.setflags(write=False)
     return Ensemble(outputs, saved, shares, evaluations)
-
-
-def _compiled_rate(model: VelocityModel, masses: FloatArray, d: int) -> Softmax | None:
-    """What the compiled runs need to know of a model whose velocity is compiled; None for every other model.
-
-    A class derived from `Attention` may have another velocity, so that it counts as another model.
-    """
-    return softmax_of(model, masses, d) if type(model) is Attention else None
 
 
 def _one_by_one(
@@ -104,21 +98,16 @@ def _one_by_one(
         system = _CountedTokens(model)
         run = stepper.begin(system, Measure.trusted(starts[r], masses[r]), 0.0, float(times[-1]))
         try:
-            _save_outputs(run, times, tokens[r])
+            for k, t in enumerate(times.tolist()):
+                while run.t < t:
+                    run.advance(t)
+                tokens[r, k] = run.state_at(t).points
         except SolveError as error:
             raise SolveError(f"run {r}: {error}") from error
         except OverflowError as error:
             raise OverflowError(f"run {r}: {error}, in the step from t = {run.t:.9g}") from error
         evaluations[r] = system.counted["velocities"]
     return tokens, evaluations
-
-
-def _save_outputs(run: Integration, times: FloatArray, tokens: FloatArray) -> None:
-    """Takes one run to its end and writes its tokens (n_t, n, d) at the output times."""
-    for k, t in enumerate(times.tolist()):
-        while run.t < t:
-            run.advance(t)
-        tokens[k] = run.state_at(t).points
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,15 +154,8 @@ def _masses(masses: ArrayLike | None, n_runs: int, n: int) -> FloatArray:
     return shares
 
 
-def _refuse_failed(failures: FloatArray, softmax: Softmax, t_end: float) -> None:
-    """Raises the error of the first compiled run that failed, if there is one."""
-    failed = np.flatnonzero(failures[:, 0])
-    if len(failed):
-        run = int(failed[0])
-        _refuse(run, Failure(*failures[run].tolist()), softmax, t_end)
-
-
 def _refuse(run: int, failure: Failure, softmax: Softmax, t_end: float) -> NoReturn:
+    """Raises the error of a compiled run that failed."""
     where = f"token {failure.token:.0f} of run {run} at t = {failure.t:.9g}"
     if failure.kind == NOT_FINITE:
         raise SolveError(f"the velocity of {where} is not finite, wanted finite numbers")

@@ -96,13 +96,11 @@ def rate_of(softmax, values, masses, sums, numbers, rate, failure):
 @compiled
 def divide_by_lengths(values, lengths, units):
     d, n = values.shape
-    for i in range(n):
-        lengths[i] = 0.0
+    lengths[:] = 0.0
     for k in range(d):
         for i in range(n):
             lengths[i] += values[k, i] * values[k, i]
-    for i in range(n):
-        lengths[i] = np.sqrt(lengths[i])
+    np.sqrt(lengths, lengths)
     for k in range(d):
         for i in range(n):
             units[k, i] = values[k, i] / lengths[i]
@@ -111,9 +109,8 @@ def divide_by_lengths(values, lengths, units):
 @compiled
 def _multiply(matrix, vectors, products):
     d, n = vectors.shape
+    products[:] = 0.0
     for k in range(d):
-        for i in range(n):
-            products[k, i] = 0.0
         for c in range(d):
             for i in range(n):
                 products[k, i] += matrix[k, c] * vectors[c, i]
@@ -128,12 +125,11 @@ def _set_queries(softmax, points, products, directions, radii):
         divide_by_lengths(products, radii, directions)
         for i in range(n):
             if radii[i] == 0.0:
-                for k in range(d):
-                    directions[k, i] = 1.0 if k == 0 else 0.0
+                directions[:, i] = 0.0
+                directions[0, i] = 1.0
         return
     sign = 1.0 if softmax.multiple >= 0 else -1.0
-    for i in range(n):
-        radii[i] = sign * softmax.multiple
+    radii[:] = sign * softmax.multiple
     for k in range(d):
         for i in range(n):
             directions[k, i] = sign * points[k, i]
@@ -143,8 +139,7 @@ def _set_queries(softmax, points, products, directions, radii):
 def _set_nearest(softmax, masses, sums, numbers):
     """Squared distances (n,) of directions to the nearest token with mass: 0, its own, where B = c I, c >= 0."""
     nearest, squares = numbers[NEAREST], numbers[SQUARES]
-    for i in range(len(nearest)):
-        nearest[i] = 0.0 if softmax.nearest_is_self else np.inf
+    nearest[:] = 0.0 if softmax.nearest_is_self else np.inf
     if softmax.nearest_is_self:
         return
     for j in range(len(masses)):
@@ -158,8 +153,7 @@ def _set_nearest(softmax, masses, sums, numbers):
 def _set_squares(directions, points, j, squares):
     """Squared distances (n,) of all directions to point j."""
     d, n = points.shape
-    for i in range(n):
-        squares[i] = 0.0
+    squares[:] = 0.0
     for k in range(d):
         coordinate = points[k, j]
         for i in range(n):
@@ -173,11 +167,8 @@ def _add_sources(masses, sums, numbers):
     points, directions, offsets = sums[POINTS], sums[DIRECTIONS], sums[OFFSETS]
     radii, nearest, squares, weights, totals = numbers[RADII], numbers[NEAREST], numbers[SQUARES], numbers[WEIGHTS], numbers[TOTALS]
     d, n = points.shape
-    for i in range(n):
-        totals[i] = 0.0
-    for k in range(d):
-        for i in range(n):
-            offsets[k, i] = 0.0
+    totals[:] = 0.0
+    offsets[:] = 0.0
     for j in range(len(masses)):
         if masses[j] == 0:
             continue
@@ -232,8 +223,7 @@ def _project(softmax, sums, along, rate, failure):
     if len(softmax.value):
         outputs = sums[DIRECTIONS]
         _multiply(softmax.value, sums[OFFSETS], outputs)
-    for i in range(n):
-        along[i] = 0.0
+    along[:] = 0.0
     for k in range(d):
         for i in range(n):
             along[i] += outputs[k, i] * points[k, i]
@@ -243,15 +233,5 @@ def _project(softmax, sums, along, rate, failure):
             rate[k, i] = outputs[k, i] - along[i] * points[k, i]
             wrong += not abs(rate[k, i]) < np.inf
     if wrong:
-        fail(failure, NOT_FINITE, _first_wrong(rate), 0.0)
+        fail(failure, NOT_FINITE, np.nonzero(~np.isfinite(rate.T))[0][0], 0.0)
     return wrong == 0
-
-
-@compiled
-def _first_wrong(rate):
-    d, n = rate.shape
-    for i in range(n):
-        for k in range(d):
-            if not abs(rate[k, i]) < np.inf:
-                return i
-    return 0

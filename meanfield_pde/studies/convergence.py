@@ -16,7 +16,7 @@ Data in: jobs. Data out: one row per parameter set, n, time and quantity.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, density, limit_clusters, token_runs
+from meanfield_pde.studies.kind import Kind
 from meanfield_pde.studies.rates import PowerLaw, fit_rate
 from meanfield_pde.systems.atoms import CLUSTER
 
@@ -53,7 +54,7 @@ VALID = 10.0
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Convergence(Kind):
     """quantities: which of w1, w2, mmd, energy, order, clusters. largest_plan: bytes that an exact transport plan may take (S^2); larger
     measures are aggregated first, and the error that makes is a column. angle: of a cluster, radians."""
 
@@ -62,11 +63,8 @@ class Convergence:
     angle: float = CLUSTER
 
     name = "convergence"
-    first_column = "t"
     samplings = SAMPLINGS
-    reported = ()
     limit_comes_first = True
-    limit_per_run = False
 
     def __post_init__(self) -> None:
         if isinstance(self.quantities, str) or not len(self.quantities):
@@ -81,7 +79,7 @@ class Convergence:
         found = [self._differences(a, b, job.model(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
         arrays: Arrays = {"errors": np.array(found), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
         for k, seen in enumerate(fine):
-            arrays |= {f"cells_{k}": seen.cell_masses, f"atoms_{k}": seen.atoms.points, f"masses_{k}": seen.atoms.masses}
+            arrays |= {f"cells_{k}": seen.cells, f"atoms_{k}": seen.atoms.points, f"masses_{k}": seen.atoms.masses}
         return arrays
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
@@ -96,7 +94,7 @@ class Convergence:
             if fine is None:
                 fine, coarse = self._limits(job, partial(_averages, tokens=start, job=job))
                 errors.append([self._differences(a, b, model, MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)])
-            seen = [_Seen.of(model, t, state, settled_clusters(state, self.angle)) for t, state in zip(job.times, states, strict=True)]
+            seen = [_of_tokens(model, t, state, self.angle) for t, state in zip(job.times, states, strict=True)]
             found = [self._differences(a, b, model, points) for a, b in zip(fine, seen, strict=True)]
             values.append([numbers for numbers, _ in found])
             approximations.append([error for _, error in found])
@@ -112,14 +110,12 @@ class Convergence:
         rows = []
         for k, t in enumerate(job.times):
             for q, quantity in enumerate(self.quantities):
-                means = [_Mean.of(n, arrays, limit, k, q, n / weight if weight else np.inf, quantity) for n, arrays in tokens.items()]
-                rate = _rate(means) if quantity != "clusters" else PowerLaw()
+                errors = None if limit is None else limit["errors"][k, q]
+                means = [_mean(n, arrays, errors, k, q, quantity, n / weight if weight else np.inf) for n, arrays in tokens.items()]
                 of_limit = {"energy": energies[k], "order": values[k, 1], "clusters": values[k, 2]}.get(quantity, np.nan)
-                rows += [{"t": t, "quantity": quantity} | mean.row() | {"limit": float(of_limit)} | _rate_row(rate) for mean in means]
+                common = {"limit": float(of_limit)} | _rate(quantity, means)
+                rows += [{"t": t, "quantity": quantity} | mean | common for mean in means]
         return rows
-
-    def arrays(self, table: Table) -> Arrays:
-        return {}
 
     def report(self, table: Table) -> list[str]:
         """The rates, and what a reader must know."""
@@ -172,35 +168,27 @@ def _relative(log_a: float, log_b: float) -> float:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is compared of a state: cells of a mesh and atoms, or tokens, which are atoms alone."""
+    """What is compared of a state: masses of the cells of a mesh and atoms, or tokens, which are atoms alone."""
 
-    cells: Measure | None
-    atoms: Measure
     mesh: SphereMesh | None
+    cells: FloatArray
+    atoms: Measure
     log_energy: float
     order: float
     clusters: int
 
-    @classmethod
-    def of(cls, model: VelocityModel, t: float, tokens: Measure, clusters: int) -> "_Seen":
-        return cls(None, tokens, None, energy_of(model, tokens, t).log, order_parameter(tokens), clusters)
-
-    @property
-    def cell_masses(self) -> FloatArray:
-        return np.empty(0) if self.cells is None else self.cells.masses
-
     @property
     def measure(self) -> Measure:
-        return self.atoms if self.cells is None else Measure.joined(self.cells, self.atoms)
+        return self.atoms if self.mesh is None else Measure.joined(Measure.trusted(self.mesh.centers, self.cells), self.atoms)
 
     def spread(self, points: int) -> tuple[Measure, float]:
         """The measure with its arcs as about so many points, and what that changes in W1; on S^2 a cell stays one point."""
-        if self.cells is None or self.mesh is None or self.mesh.dimension > 2:
+        if self.mesh is None or self.mesh.dimension > 2:
             return self.measure, 0.0
         parts = -(-points // self.mesh.n_cells)
         places = remembered(f"{parts} points an arc", self.mesh.vertices, partial(_along_arcs, self.mesh, parts))
-        arcs = Measure.trusted(places, np.repeat(self.cells.masses / parts, parts))
-        return Measure.joined(arcs, self.atoms), float(self.cells.masses @ self.mesh.areas) / parts / 4
+        arcs = Measure.trusted(places, np.repeat(self.cells / parts, parts))
+        return Measure.joined(arcs, self.atoms), float(self.cells @ self.mesh.areas) / parts / 4
 
 
 def _along_arcs(mesh: SphereMesh, parts: int) -> FloatArray:
@@ -210,90 +198,53 @@ def _along_arcs(mesh: SphereMesh, parts: int) -> FloatArray:
     return frozen(np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(-1, 2))
 
 
+def _of_tokens(model: VelocityModel, t: float, tokens: Measure, angle: float) -> _Seen:
+    return _Seen(None, np.empty(0), tokens, energy_of(model, tokens, t).log, order_parameter(tokens), settled_clusters(tokens, angle))
+
+
 def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:
     state = solution.measure(k)
-    cells = Measure.trusted(solution.mesh.centers, solution.masses[k])
     observed = (energy_of(solution.model, state, float(solution.times[k])).log, order_parameter(state), limit_clusters(solution, k, angle))
-    return _Seen(cells, solution.atoms(k), solution.mesh, *observed)
+    return _Seen(solution.mesh, solution.masses[k], solution.atoms(k), *observed)
 
 
 def _stored(limit: Arrays, mesh: SphereMesh) -> list[_Seen]:
+    atoms = [Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]) for k in range(len(limit["values"]))]
     return [
-        _Seen(
-            Measure.trusted(mesh.centers, limit[f"cells_{k}"]),
-            Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]),
-            mesh,
-            float(log),
-            float(order),
-            int(count),
-        )
-        for k, (log, order, count) in enumerate(limit["values"])
+        _Seen(mesh, limit[f"cells_{k}"], atoms[k], log, order, int(count)) for k, (log, order, count) in enumerate(limit["values"].tolist())
     ]
 
 
 def _averages(mesh: SphereMesh, tokens: Measure, job: Job) -> FloatArray:
     """The density that starts from the same tokens."""
-    assert job.particles is not None, "a job of tokens has particles"
-    bandwidth = job.particles.bandwidth
+    bandwidth = job.ensembles.bandwidth
     return bin_tokens(mesh, tokens) if bandwidth is None else project(mesh, Smoothed(tokens, bandwidth))
 
 
-@dataclass(frozen=True)
-class _Mean:
-    """A quantity over the runs of one n at one time."""
-
-    n: int
-    quantity: str
-    values: FloatArray = field(repr=False)
-    limit_error: float
-    approximation: float
-    validity: float
-
-    @classmethod
-    def of(cls, n: int, arrays: Arrays, limit: Arrays | None, k: int, q: int, validity: float, quantity: str) -> "_Mean":
-        error = limit["errors"][k, q] if limit is not None else arrays["errors"][:, k, q].mean()
-        approximate = arrays["approximations"][:, k].mean() if quantity in ("w1", "w2") else 0.0
-        return cls(n, quantity, arrays["values"][:, k, q], float(error), float(approximate), validity)
-
-    @property
-    def mean(self) -> float:
-        return float(self.values.mean())
-
-    @property
-    def standard_error(self) -> float:
-        runs = len(self.values)
-        return float(self.values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan
-
-    @property
-    def mesh_limited(self) -> bool:
-        return self.quantity != "clusters" and self.limit_error + self.approximation > MESH_SHARE * self.mean
-
-    @property
-    def below_validity(self) -> bool:
-        return self.validity < VALID
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "runs": len(self.values),
-            "mean": self.mean,
-            "standard_error": self.standard_error,
-            "limit_error": self.limit_error,
-            "approximation_error": self.approximation,
-            "mesh_limited": self.mesh_limited,
-            "validity": self.validity,
-            "below_validity": self.below_validity,
-        }
+def _mean(n: int, arrays: Arrays, limit_error: float | None, k: int, q: int, quantity: str, validity: float) -> dict[str, Any]:
+    """Quantity q over the runs of n tokens at time k, as a part of a row; limit_error: None where each run has a density of its own."""
+    values = arrays["values"][:, k, q]
+    runs, mean = len(values), float(values.mean())
+    error = float(arrays["errors"][:, k, q].mean() if limit_error is None else limit_error)
+    approximation = float(arrays["approximations"][:, k].mean()) if quantity in ("w1", "w2") else 0.0
+    return {
+        "n": n,
+        "runs": runs,
+        "mean": mean,
+        "standard_error": float(values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan,
+        "limit_error": error,
+        "approximation_error": approximation,
+        "mesh_limited": quantity != "clusters" and error + approximation > MESH_SHARE * mean,
+        "validity": validity,
+        "below_validity": validity < VALID,
+    }
 
 
-def _rate(means: list[_Mean]) -> PowerLaw:
-    """Fitted to the means that neither the mesh nor the validity of the limit spoils."""
-    used = [mean for mean in means if not (mean.mesh_limited or mean.below_validity)]
-    columns = np.array([(mean.n, mean.mean, np.nan_to_num(mean.standard_error)) for mean in used]).reshape(-1, 3)
-    return fit_rate(*columns.T)
-
-
-def _rate_row(rate: PowerLaw) -> dict[str, float]:
+def _rate(quantity: str, means: list[dict[str, Any]]) -> dict[str, float]:
+    """Fitted to the means that neither the mesh nor the validity of the limit spoils; numbers of clusters have none."""
+    used = [mean for mean in means if not (mean["mesh_limited"] or mean["below_validity"])]
+    columns = np.array([(mean["n"], mean["mean"], np.nan_to_num(mean["standard_error"])) for mean in used]).reshape(-1, 3)
+    rate = PowerLaw() if quantity == "clusters" else fit_rate(*columns.T)
     return {"slope": rate.slope, "slope_low": rate.low, "slope_high": rate.high, "factor": rate.factor}
 
 
@@ -303,9 +254,9 @@ def _notes(table: Table) -> Iterator[str]:
     for quantity in dict.fromkeys(columns["quantity"]):
         limited = columns["n"][(columns["quantity"] == quantity) & columns["mesh_limited"]]
         if len(limited):
-            counts = ", ".join(str(n) for n in np.unique(limited))
+            counts = ", ".join(map(str, np.unique(limited)))
             yield f"note: {quantity} is limited by the mesh at n = {counts}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
     few = columns["n"][columns["below_validity"]]
     if len(few):
-        counts = ", ".join(str(n) for n in np.unique(few))
+        counts = ", ".join(map(str, np.unique(few)))
         yield f"note: n = {counts} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"

@@ -20,11 +20,12 @@ from meanfield_pde.laws.projection import project
 from meanfield_pde.measure import Measure
 from meanfield_pde.solution import Solution
 from meanfield_pde.studies.jobs import Arrays, Job, density, token_solution
+from meanfield_pde.studies.kind import Kind
 from meanfield_pde.systems.atoms import CLUSTER
 
 
 @dataclass(frozen=True)
-class FirstClusters:
+class FirstClusters(Kind):
     """angle: of a cluster of tokens, radians (a density's clusters are its atoms)."""
 
     angle: float = CLUSTER
@@ -32,8 +33,6 @@ class FirstClusters:
     name = "clusters"
     first_column = "source"
     samplings = ("independent",)
-    reported = ()
-    limit_comes_first = False
     limit_per_run = True
 
     def __post_init__(self) -> None:
@@ -60,9 +59,6 @@ class FirstClusters:
             for source, n, arrays in found
             for run, (count, t) in enumerate(arrays["first"])
         ]
-
-    def arrays(self, table: Table) -> Arrays:
-        return {}
 
     def report(self, table: Table) -> list[str]:
         """How many runs form how many clusters first."""

@@ -23,23 +23,19 @@ from meanfield_pde.records import frozen
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import Arrays, Job, density, token_runs
+from meanfield_pde.studies.kind import Kind
 
 SPREAD_DEGREE, MOST_SPREAD = 2, 20_000
 """Of the rule whose points stand for a cell, and how many points there may be; finer meshes have their centres alone."""
 
 
 @dataclass(frozen=True)
-class InnerProducts:
+class InnerProducts(Kind):
     """bins: of equal width in [-1, 1]."""
 
     bins: int = 80
 
     name = "inner_products"
-    first_column = "t"
-    samplings = ("independent", "stratified")
-    reported = ()
-    limit_comes_first = False
-    limit_per_run = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bins", inputs.integer("bins", self.bins, low=1))
@@ -73,9 +69,6 @@ class InnerProducts:
         if limit is not None:
             rows += self._rows(job, "limit", 0, 1, limit["shares"], limit["means"], np.full(len(job.times), np.nan))
         return rows
-
-    def arrays(self, table: Table) -> Arrays:
-        return {}
 
     def report(self, table: Table) -> list[str]:
         """The mean inner product over time, and the equiangular law where it applies."""

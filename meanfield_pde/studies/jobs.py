@@ -126,6 +126,12 @@ class Job:
         """What the random numbers of a run are made from."""
         return [self.seed, self.count, run]
 
+    @property
+    def ensembles(self) -> Particles:
+        """The particles of a job of tokens, which has some."""
+        assert self.particles is not None, "a job of tokens has particles"
+        return self.particles
+
     def model(self) -> VelocityModel:
         return make_model(self.tables.get("attention", {}), self.kinds)
 
@@ -134,8 +140,7 @@ class Job:
 
     def start(self, run: int) -> Measure:
         """The tokens of a run at t = 0."""
-        assert self.particles is not None, "a job of tokens has particles"
-        if self.particles.sampling == "stratified":
+        if self.ensembles.sampling == "stratified":
             return stratified(self.law(), self.count, self.entropy(run))
         return Measure(self.law().draw(np.random.default_rng(self.entropy(run)), self.count))
 
@@ -149,10 +154,9 @@ def density(job: Job, start: Callable[[SphereMesh], FloatArray] | None = None, m
 
 def token_runs(job: Job, starts: list[Measure]) -> list[list[Measure]]:
     """The tokens that start so at the job's times, (runs, n_t) measures; small runs advance beside each other, large ones by transforms."""
-    assert job.particles is not None, "a job of tokens has particles"
     if _method(job, starts[0].dimension) == "direct":
-        points, masses = (np.stack([getattr(start, name) for start in starts]) for name in ("points", "masses"))
-        rtol = job.particles.rtol
+        points, masses = np.stack([start.points for start in starts]), np.stack([start.masses for start in starts])
+        rtol = job.ensembles.rtol
         ensemble = solve_ensemble(job.model(), points, job.times, masses=masses, rtol=rtol, atol=rtol / 100)
         return [[ensemble.measure(run, k) for k in range(len(job.times))] for run in range(len(starts))]
     solutions = [token_solution(job, start) for start in starts]
@@ -161,17 +165,15 @@ def token_runs(job: Job, starts: list[Measure]) -> list[list[Measure]]:
 
 def token_solution(job: Job, start: Measure) -> Solution:
     """One run of tokens at the job's times; transforms where they are faster, unless the method says otherwise."""
-    assert job.particles is not None, "a job of tokens has particles"
     method = _method(job, start.dimension)
-    rtol = job.particles.rtol if method == "direct" else max(job.particles.rtol, SPECTRAL_RTOL)
+    rtol = job.ensembles.rtol if method == "direct" else max(job.ensembles.rtol, SPECTRAL_RTOL)
     system = ParticleSystem(job.model(), method=method)
     return solve(system, start, job.times[-1], save_at=job.times, stepper=Adaptive(rtol, rtol / 100))
 
 
 def _method(job: Job, d: int) -> str:
-    assert job.particles is not None, "a job of tokens has particles"
-    if job.particles.method != "auto":
-        return job.particles.method
+    if job.ensembles.method != "auto":
+        return job.ensembles.method
     return "direct" if job.count <= MOST_SUMMED or d > 3 else "spectral"
 
 

@@ -18,6 +18,7 @@ from meanfield_pde.files.tables import Table
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray
 from meanfield_pde.studies.jobs import Arrays, Job, density, limit_clusters, token_runs
+from meanfield_pde.studies.kind import Kind
 
 AXIS = "attention.beta"
 MOST_IN_GRAM = 512
@@ -25,7 +26,7 @@ GRAM_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Kind):
     """cosine: inner product from which two tokens have met, and from which on they belong to one cluster. front: share of pairs whose
     first time is reported and drawn; two clusters have at least .5, three equal ones 1/3."""
 
@@ -33,11 +34,7 @@ class Phase:
     front: float = 0.4
 
     name = "phase"
-    first_column = "t"
-    samplings = ("independent", "stratified")
     reported = ("front",)
-    limit_comes_first = False
-    limit_per_run = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cosine", inputs.number("cosine", self.cosine, low=0.0, high=1 - 1e-12))

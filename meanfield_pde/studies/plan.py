@@ -21,70 +21,21 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.cases.case import file_digest, make_law, make_mesh, make_model, make_system
-from meanfield_pde.files.tables import Table
 from meanfield_pde.kinds import construct
 from meanfield_pde.laws.law import Law
 from meanfield_pde.solve import output_times
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.inner_products import InnerProducts
-from meanfield_pde.studies.jobs import Arrays, Job, Particles
+from meanfield_pde.studies.jobs import Job, Particles
+from meanfield_pde.studies.kind import Kind
 from meanfield_pde.studies.phase import AXIS, Phase
-
-
-class Kind(Protocol):
-    """What a kind of study computes and reports; its fields are its options."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def first_column(self) -> str:
-        """The first column of the table after the parameters."""
-        ...
-
-    @property
-    def reported(self) -> tuple[str, ...]:
-        """The options that only the report and the picture depend on."""
-        ...
-
-    @property
-    def samplings(self) -> tuple[str, ...]:
-        """The ways of `Particles` to sample that it knows."""
-        ...
-
-    @property
-    def limit_comes_first(self) -> bool:
-        """Whether jobs of tokens are given the arrays of the limit of their parameter set."""
-        ...
-
-    @property
-    def limit_per_run(self) -> bool:
-        """Whether the limit too has runs, one for each of the tokens'."""
-        ...
-
-    def limit(self, job: Job) -> Arrays: ...
-
-    def tokens(self, job: Job, limit: Arrays | None) -> Arrays: ...
-
-    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
-        """The rows of one parameter set; tokens: the arrays of all runs of each n."""
-        ...
-
-    def arrays(self, table: Table) -> Arrays:
-        """The table's content as arrays, where that is its natural form; none otherwise."""
-        ...
-
-    def report(self, table: Table) -> list[str]:
-        """What the table says, a line each."""
-        ...
-
 
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Convergence, Phase, FirstClusters, InnerProducts)}
 TABLES = ("mesh", "coarse_mesh", "attention", "start", "solver")
