@@ -175,7 +175,7 @@ def test_outputs_at_other_times(runs):
     assert states.runs == [runs["S1 density"], runs["S1 tokens"]] and states.outputs == [list(range(7)), [0, 1, 2, 2, 3, 4, 5]]
     assert titles_of(states)[:3] == ["$t$ = 0.0", "$t$ = 1.0 (tokens 1.3)", "$t$ = 2.0 (tokens 2.6)"]
     tokens = runs["S1 tokens"]
-    short = replace(tokens, times=tokens.times[:3], positions=tokens.positions[:3], masses=tokens.masses[:3])
+    short = replace(tokens, times=tokens.times[:3], columns={name: rows[:3] for name, rows in tokens.columns.items()})
     assert films._frames(canvas.checked_runs((runs["S1 density"], short)), 300).outputs == [[0, 1, 2], [0, 1, 2]]
 
 

@@ -25,6 +25,20 @@ def run_density(mesh, attention, law, t_end=3.0):
     return mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), t_end=t_end, save_every=0.5)
 
 
+def with_columns(solution, **columns):
+    return replace(solution, columns={**solution.columns, **columns})
+
+
+def first_outputs(solution, count):
+    columns = solution.system.columns([solution.stored(k) for k in range(count)])
+    return replace(solution, times=solution.times[:count], columns=columns)
+
+
+def without_atoms(solution):
+    """The masses of the cells, and no atoms in any output."""
+    return with_columns(solution, atom_offsets=np.zeros_like(solution.columns["atom_offsets"]))
+
+
 def run_tokens(attention, law, count=150, t_end=3.0):
     return mf.solve(mf.ParticleSystem(attention), mf.sample(law, count, 0), t_end=t_end, save_every=0.5)
 
@@ -201,7 +215,7 @@ def test_curves_are_those_of_the_runs(runs):
 
 def test_histograms_hold_all_mass(runs):
     masses = np.linspace(1, 2, 150)
-    weighted = replace(runs["S1 tokens"], masses=np.tile(masses / masses.sum(), (7, 1)))
+    weighted = with_columns(runs["S1 tokens"], masses=np.tile(masses / masses.sum(), (7, 1)))
     for solution in (runs["S1 tokens"], weighted):
         patches = [patch for patch in overview_figure(solution).axes[0].patches if isinstance(patch, StepPatch)]
         assert len(patches) == 4
@@ -230,7 +244,7 @@ def test_pictures_with_atoms(atom_runs, sphere, kinds):
 
 def test_no_atom_no_legend(runs):
     for name in ("S1 density", "S2 density"):
-        assert not any("atom" in text for text in texts(overview_figure(replace(runs[name], atom_states=runs[name].atom_states[:1] * 7))))
+        assert not any("atom" in text for text in texts(overview_figure(without_atoms(runs[name]))))
 
 
 def test_dots_are_the_atoms(atom_runs):
@@ -368,8 +382,8 @@ def test_empty_cells_and_times_apart(runs):
     density, tokens = runs["S2 density"], runs["S2 tokens"]
     masses = np.array(density.masses)
     masses[:, :40] = 0
-    short = replace(tokens, times=tokens.times[:4] * 0.9, positions=tokens.positions[:4], masses=tokens.masses[:4])
-    figure = overview_figure(replace(density, masses=masses), short)
+    short = replace(first_outputs(tokens, 4), times=tokens.times[:4] * 0.9)
+    figure = overview_figure(with_columns(density, masses=masses), short)
     assert [panel.get_title() for panel in figure.axes if panel.images] == ["$t$ = 0", "$t$ = 0.5 (tokens 0.45)", "$t$ = 1 (tokens 0.9)"]
     assert np.nanmin(figure.axes[0].images[0].get_array()) == 0
     assert not overlapping(figure)
@@ -383,7 +397,7 @@ def test_a_model_without_energy_and_a_run_without_steps(runs):
     for solution in (run_tokens(Swirl(), mf.Uniform(3), 20, 0.5), replace(runs["S1 density"], history=runs["S1 density"].history[:0])):
         figure = overview_figure(solution)
         assert ORDER in texts(figure) and ENERGY not in texts(figure) and all(panel.has_data() for panel in figure.axes)
-    one = replace(runs["S1 density"], times=TIMES[:1], masses=runs["S1 density"].masses[:1], history=runs["S1 density"].history[:0])
+    one = replace(first_outputs(runs["S1 density"], 1), history=runs["S1 density"].history[:0])
     assert len(overview_figure(one).axes) == 2
 
 
