@@ -8,7 +8,7 @@ Sources: Jacobi-Anger and Funk-Hecke expansions, DLMF 10.35.2 and 10.60.7; trans
 
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import ducc0
 import numpy as np
@@ -29,27 +29,12 @@ RADII_KEPT = 1024
 ANALYSIS_ROWS = 4096
 
 
-class Harmonics(Protocol):
-    """The transforms of one sphere; coefficients are stored for one band (largest degree) and may be used up to a narrower one."""
-
-    constant: float
-    """What the kernel 1 multiplies the harmonic of degree 0 by: the area over which the harmonics are normalised."""
-
-    def degrees(self, band: int) -> IntArray:
-        """The degree of every coefficient."""
-        ...
-
-    def analyse(self, points: FloatArray, masses: FloatArray, band: int) -> ComplexArray: ...
-
-    def values(self, coefficients: ComplexArray, band: int, points: FloatArray, narrower: int) -> FloatArray: ...
-
-    def gradients(self, coefficients: ComplexArray, band: int, points: FloatArray, narrower: int) -> FloatArray: ...
-
-    def root_mean_square(self, coefficients: ComplexArray, band: int) -> float: ...
-
-
 class CircleHarmonics:
-    """e^{ik theta}, k >= 0; points at equal angles, one after the other, are transformed by plain FFTs."""
+    """e^{ik theta}, k >= 0; points at equal angles, one after the other, are transformed by plain FFTs.
+
+    Coefficients are stored for one band (largest degree) and may be used up to a narrower one. constant: what the kernel 1 multiplies the
+    harmonic of degree 0 by. degrees: the degree of every coefficient.
+    """
 
     constant = 1.0
 
@@ -131,6 +116,7 @@ class SphereHarmonics:
         )
 
 
+Harmonics = CircleHarmonics | SphereHarmonics
 HARMONICS: dict[int, Harmonics] = {2: CircleHarmonics(), 3: SphereHarmonics()}
 
 
