@@ -16,7 +16,7 @@ from meanfield_pde.cases.stopping import stopping
 from meanfield_pde.cli import main
 from meanfield_pde.sphere import normalise, tangent
 from meanfield_pde.systems import density
-from meanfield_pde.systems.atoms import settle
+from meanfield_pde.systems.atoms import update_atoms
 
 
 def random_points(n, seed=0):
@@ -64,11 +64,11 @@ def test_mass_that_atoms_lose_shows_in_the_history(kind, share, monkeypatch):
     """The control of the test above: atoms lose that share when some form, or each time one absorbs."""
 
     def leaking(*arguments):
-        cells, atoms, events = settle(*arguments)
+        cells, atoms, events = update_atoms(*arguments)
         lost = share if kind in {event.kind for event in events} else 0.0
         return cells, mf.Measure.trusted(atoms.points, atoms.masses * (1 - lost)), events
 
-    monkeypatch.setattr(density, "settle", leaking)
+    monkeypatch.setattr(density, "update_atoms", leaking)
     drifts = mass_drifts(long_run("circle"))
     assert min(drifts) > 1e-12
 

@@ -56,12 +56,11 @@ def with_atoms(mesh):
         mf.State(0 * start, mf.Measure(points[1:], masses[1:] / masses[1:].sum())),
     ]
     runs = [mf.solve(mf.MeanFieldPDE(mesh, attention), state, t_end=1e-3, save_at=[0]) for state in states]
-    return replace(
-        runs[0],
-        times=np.array(TIMES),
-        masses=np.concatenate([run.masses[:1] for run in runs]),
-        atom_states=tuple(run.atoms(0) for run in runs),
-    )
+    return replace(runs[0], times=np.array(TIMES), columns=runs[0].system.columns([run.stored(0) for run in runs]))
+
+
+def with_masses(solution, masses):
+    return replace(solution, columns={**solution.columns, "masses": masses})
 
 
 def files(folder):
@@ -230,7 +229,7 @@ def test_extreme_values(tmp_path, sphere_runs):
     ):
         masses = np.array(solution.masses)
         masses[0, :3] = 5e-324, 1e-36, 1e30
-        write_vtk(tmp_path, replace(solution, masses=masses))
+        write_vtk(tmp_path, with_masses(solution, masses))
         reader.SetFileName(str(tmp_path / frame))
         reader.Update()
         data = reader.GetOutput()
@@ -269,7 +268,7 @@ def test_single_precision(tmp_path):
         sizes = [(tmp_path / folder / frame).stat().st_size for folder in ("single", "double")]
         assert 0.4 <= sizes[0] / sizes[1] <= 0.65
         assert sizes[1] < (120 * 642 if frame.startswith("limit") else 60 * 1000)
-    large = replace(limit, masses=limit.masses * 1e45)
+    large = with_masses(limit, limit.masses * 1e45)
     with pytest.raises(ValueError, match=r"density reaches 3\S*e\+44 in limit/limit_000000.vtu, beyond single precision"):
         write_vtk(tmp_path / "large", large, float32=True)
 
@@ -282,7 +281,7 @@ def test_old_files_are_replaced(tmp_path, sphere_runs):
 
     limit, _ = sphere_runs
     write_vtk(tmp_path, limit)
-    shorter = replace(limit, times=limit.times[:2], masses=limit.masses[1:])
+    shorter = replace(limit, times=limit.times[:2], columns=limit.system.columns([limit.stored(k) for k in (1, 2)]))
     write_vtk(tmp_path, shorter)
     assert [t for t, _ in collection(tmp_path / "limit.pvd")] == ["0", "0.1"]
     assert (pyvista.read(tmp_path / "limit" / "limit_000000.vtu")["mass"] == limit.masses[1]).all()
@@ -294,7 +293,7 @@ def test_a_failure_leaves_whole_files(tmp_path):
     for solution, suffix in ((limit, "vtu"), (tokens, "vtp")):
         name = "limit" if solution is limit else "tokens"
         with pytest.raises(OverflowError):
-            write_vtk(tmp_path / name, replace(solution, system=replace(solution.system, attention=Swirl(fails=True))))
+            write_vtk(tmp_path / name, replace(solution, system=replace(solution.system, model=Swirl(fails=True))))
         assert [frame for _, frame in collection(tmp_path / name / f"{name}.pvd")] == [f"{name}/{name}_00000{k}.{suffix}" for k in range(2)]
         assert files(tmp_path / name) == [f"{name}.pvd", *(f"{name}/{name}_00000{k}.{suffix}" for k in range(2))]
 

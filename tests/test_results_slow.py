@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.measure import Measure
 from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
 
 pytestmark = pytest.mark.slow
@@ -38,9 +37,12 @@ def path(tmp_path_factory):
     solution = Solution(
         system=mf.MeanFieldPDE(mesh, mf.Attention(4.0)),
         times=np.arange(OUTPUTS) / 10,
-        masses=masses,
-        positions=None,
-        atom_states=(Measure.trusted(np.empty((0, 3)), np.empty(0)),) * OUTPUTS,
+        columns={
+            "masses": masses,
+            "atom_offsets": np.zeros(OUTPUTS + 1, dtype=np.int64),
+            "atom_points": np.empty((0, 3)),
+            "atom_masses": np.empty(0),
+        },
         history=history,
         events=np.empty(0, dtype=event_type(3)).view(np.recarray),
         status="done",
