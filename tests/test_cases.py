@@ -137,15 +137,29 @@ kind = "von_mises_fisher"
 mean = [1, 0]
 kappa = 1.0
 """
-RIGHT = mf.Attention.velocity
+RIGHT = mf.Attention.field
 
 
-def turning_nan(self, points, measure, t=0.0, **options):
-    velocity = RIGHT(self, points, measure, t, **options)
+class Broken(mf.Field):
+    """The field of an attention at time t, but for its velocity."""
+
+    def __init__(self, right, t, velocity):
+        self.measure, self.speed_bound, self.energy = right.measure, right.speed_bound, right.energy
+        self.right, self.t, self.broken = right, t, velocity
+
+    def velocity(self, points):
+        return self.broken(self.right, points, self.t)
+
+    def weighing(self, weights):
+        return Broken(self.right.weighing(weights), self.t, self.broken)
+
+
+def turning_nan(right, points, t):
+    velocity = right.velocity(points)
     return velocity if t <= 0.1 else np.where(points[:, :1] < -0.9, np.nan, velocity)
 
 
-def running_away(self, points, measure, t=0.0, **options):
+def running_away(right, points, t):
     return np.stack([-points[:, 1], points[:, 0]], axis=1) * (1 + points[:, :1]) / max(abs(0.1 - t), 1e-30)
 
 
@@ -162,7 +176,11 @@ def test_a_command_whose_run_cannot_go_on(velocity, cfl, message, tmp_path, caps
     (tmp_path / "case.toml").write_text(CASE + f"[solver]\ncfl = {cfl}\n")  # steps that end between outputs
     assert ended("run", tmp_path / "case.toml", "--out", tmp_path / "right") == 0
     capsys.readouterr()
-    monkeypatch.setattr(mf.Attention, "velocity", velocity)
+
+    def field(self, measure, t=0.0, method="auto"):
+        return Broken(RIGHT(self, measure, t, method), t, velocity)
+
+    monkeypatch.setattr(mf.Attention, "field", field)
     with np.errstate(invalid="ignore"):
         assert ended("run", tmp_path / "case.toml", "--out", tmp_path / "out") == 3
     said = capsys.readouterr().err
