@@ -23,6 +23,7 @@ from meanfield_pde.cli import main
 from meanfield_pde.files import checkpoints
 from meanfield_pde.files.checkpoints import read_checkpoint
 from meanfield_pde.files.results import read_memory
+from meanfield_pde.sphere import normalise
 
 HERE = Path(__file__).parent
 HUMPS = mf.Mixture([mf.VonMisesFisher((np.cos(a), np.sin(a)), 30.0) for a in (0.0, 1.35, 3.6)], [0.3, 0.3, 0.4])
@@ -66,11 +67,8 @@ class After:
 
 def digest(solution):
     """SHA-256 of all that a run computed."""
-    parts = [solution.times, np.asarray(solution.masses), np.asarray(solution.history), np.asarray(solution.events)]
-    if solution.positions is not None:
-        parts.append(np.asarray(solution.positions))
-    parts += [array for atoms in solution.atom_states for array in (atoms.points, atoms.masses)]
-    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+    parts = [solution.times, *solution.columns.values(), solution.history, solution.events]
+    return hashlib.sha256(b"".join(np.ascontiguousarray(np.asarray(part)).tobytes() for part in parts)).hexdigest()
 
 
 def stopped(run, path, steps, **rule):
@@ -198,20 +196,24 @@ def test_what_cannot_go_on_is_refused(tmp_path):
         mf.resume(tmp_path / "run.vtkhdf")
 
     class Own:
+        def __init__(self, dt):
+            pass
+
         def begin(self, system, state, t, t_end):
             raise AssertionError("not reached")
 
         def describe(self):
             return "own"
 
-    with pytest.raises(ValueError, match="stepper is a Own, wanted one of this package"):
-        mf.solve(mf.ParticleSystem(mf.Attention(1.0)), np.eye(3), 1.0, stepper=Own(), checkpoint=mf.Checkpoint(tmp_path / "own.vtkhdf"))
+    with pytest.raises(ValueError, match="^stepper is a Own without the attribute 'dt', wanted one for each constructor argument"):
+        mf.solve(mf.ParticleSystem(mf.Attention(1.0)), np.eye(3), 1.0, stepper=Own(0.1), checkpoint=mf.Checkpoint(tmp_path / "own.vtkhdf"))
+    assert os.listdir(tmp_path) == ["run.vtkhdf"]
 
 
 def with_last_masses_moved(solution):
     masses = np.array(solution.masses)
     masses[-1] = np.roll(masses[-1], 1)
-    return replace(solution, masses=masses)
+    return replace(solution, columns={**solution.columns, "masses": masses})
 
 
 def with_areas_changed(solution):
@@ -223,7 +225,7 @@ def with_areas_changed(solution):
     ("name", "tamper"),
     [
         ("state", with_last_masses_moved),
-        ("mesh", with_areas_changed),
+        ("system", with_areas_changed),
         ("record", lambda solution: replace(solution, record=solution.record | {"order": 9})),
     ],
 )
@@ -304,7 +306,7 @@ def test_numpy_scalars_are_numbers(tmp_path):
 
 
 class Backwards(mf.Attention):
-    """A type of one's own, which would come back as an Attention."""
+    """A type of one's own, which must not come back as an Attention."""
 
     def velocity(self, *arguments, **options):
         return -super().velocity(*arguments, **options)
@@ -318,15 +320,69 @@ class OwnStepper(mf.SSP):
     pass
 
 
+class Shaken(mf.VelocityModel):
+    """A model that a file could not give back: of its seed only what it drew is left."""
+
+    def __init__(self, seed):
+        self.axis = np.random.default_rng(seed).normal(size=3)
+
+    def velocity(self, points, measure, t=0.0):
+        return np.cross(self.axis, points)
+
+
+class ShakenTokens(mf.ParticleSystem):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+
+
+class ShakenStepper(mf.SSP):
+    def __init__(self, steps):
+        super().__init__(mf.EULER, dt_max=1 / steps)
+
+
+@pytest.mark.parametrize(
+    ("own", "system", "stepper"),
+    [
+        (Backwards, mf.ParticleSystem(Backwards(2.0)), None),
+        (OwnTokens, OwnTokens(mf.Attention(2.0)), None),
+        (OwnStepper, mf.ParticleSystem(mf.Attention(2.0)), OwnStepper(mf.EULER, dt_max=0.1)),
+    ],
+)
+def test_types_of_ones_own_are_stored_and_must_be_given_to_go_on(own, system, stepper, tmp_path):
+    path, run = tmp_path / "run.vtkhdf", (system, normalise(np.eye(3) + 0.3), {"t_end": 1.0, "stepper": stepper})
+    whole = mf.solve(run[0], run[1], **run[2])
+    stopped(run, path, 2)
+    content = path.read_bytes()
+    for kinds in ((), [After]):
+        with pytest.raises(ValueError, match=rf"run\.vtkhdf cannot be read: it holds .* {own.__name__}, .* kinds=\[{own.__name__}\]$"):
+            mf.resume(path, kinds=kinds)
+    assert path.read_bytes() == content and os.listdir(tmp_path) == ["run.vtkhdf"]
+    resumed = mf.resume(path, kinds=[own])
+    assert digest(resumed) == digest(whole) and resumed.system == system
+    assert mf.load(path, kinds=[own]) == resumed
+    assert own in map(type, (resumed.system, resumed.model, stepper))
+
+
+def test_a_model_of_ones_own_is_not_the_one_it_comes_from():
+    """The control of the test above: taken for an Attention, the run would go elsewhere."""
+    start = normalise(np.eye(3) + 0.3)
+    own, other = (mf.solve(mf.ParticleSystem(model(2.0)), start, 1.0) for model in (Backwards, mf.Attention))
+    assert np.abs(own.tokens[-1] - other.tokens[-1]).max() > 0.1
+
+
 @pytest.mark.parametrize(
     ("system", "stepper", "told"),
     [
-        (mf.ParticleSystem(Backwards(2.0)), None, "the velocity model Backwards, wanted Attention itself"),
-        (OwnTokens(mf.Attention(2.0)), None, "the system OwnTokens, wanted MeanFieldPDE or ParticleSystem itself"),
-        (mf.ParticleSystem(mf.Attention(2.0)), OwnStepper(mf.EULER, dt_max=0.1), "stepper is a OwnStepper, wanted one of this package"),
+        (mf.ParticleSystem(Shaken(2)), None, "^system.model is a Shaken without the attribute 'seed', wanted one for each"),
+        (ShakenTokens(mf.Attention(2.0)), None, "^system is a ShakenTokens, whose constructor takes any arguments, wanted one with named"),
+        (
+            mf.ParticleSystem(mf.Attention(2.0)),
+            ShakenStepper(10),
+            "^stepper is a ShakenStepper without the attribute 'steps', wanted one for each",
+        ),
     ],
 )
-def test_types_of_ones_own_are_refused_before_the_first_step(system, stepper, told, tmp_path):
+def test_types_that_no_file_could_give_back_are_refused_before_the_first_step(system, stepper, told, tmp_path):
     def step(t, measure):
         raise AssertionError("not reached")
 

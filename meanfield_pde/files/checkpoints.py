@@ -196,9 +196,13 @@ def _read(source: Path, rule: Checkpoint, kinds: tuple[type, ...]) -> StoredChec
     differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
     if differing:
         raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
+    try:
+        stepper = restored(kept["stepper"], with_own(STORED, kinds))
+    except UnknownKindError as error:
+        raise UnknownKindError(f"{source} cannot be read: {error}") from None
     return StoredCheckpoint(
         solution=solution,
-        stepper=restored(kept["stepper"], with_own(STORED, kinds)),
+        stepper=stepper,
         rule=replace(rule, **kept["rule"]),
         times=kept["times"],
         t_end=kept["t_end"],
