@@ -13,7 +13,8 @@ import pytest
 
 from meanfield_pde.files import vtk_xml
 from meanfield_pde.files.meshes import read_mesh, write_mesh
-from meanfield_pde.files.vtk import grid, write_vtu
+from meanfield_pde.files.vtk import grid
+from meanfield_pde.files.vtk import write_xml as write_vtu
 from meanfield_pde.mesh.circle import circle
 from meanfield_pde.mesh.cubed_sphere import cubed_sphere
 from meanfield_pde.mesh.icosahedral import icosahedral

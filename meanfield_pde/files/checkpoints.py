@@ -11,7 +11,6 @@ Data in: a run at a step. Data out: the file, and from it solution, stepper and 
 """
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import remove_parts
-from meanfield_pde.files.results import SUFFIX, load, read_memory, refuse_unstorable, save
+from meanfield_pde.files.results import SUFFIX, flattened, load, read_memory, save
 from meanfield_pde.kinds import STORED, UnknownKindError, described, restored, with_own
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
@@ -120,8 +119,8 @@ class CheckpointWriter:
         self._begun = True
 
     def _clear(self, solution: Solution) -> None:
-        """Makes the folder, and removes what an earlier run left beside its newest file."""
-        refuse_unstorable(solution)
+        """Makes the folder, and removes what an earlier run left beside its newest file; not if the system cannot be stored."""
+        described(solution.system, "system")
         self._rule.path.parent.mkdir(parents=True, exist_ok=True)
         self._rule.previous.unlink(missing_ok=True)
         self._remove_parts()
@@ -223,15 +222,9 @@ def _digests(solution: Solution) -> dict[str, str]:
 
 def _digest(nested: Any) -> str:
     """SHA-256 of nested plain values and arrays."""
-    digest = hashlib.sha256()
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            digest.update(value.tobytes())
-            return f"{value.dtype.str}{value.shape}"
-        if isinstance(value, Mapping):
-            return {name: plain(entry) for name, entry in value.items()}
-        return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
-
-    digest.update(json.dumps(plain(nested), sort_keys=True).encode())
+    text, arrays = flattened(nested)
+    digest = hashlib.sha256(text.encode())
+    for values in arrays.values():
+        digest.update(f"{values.dtype.str}{values.shape}".encode())
+        digest.update(values.tobytes())
     return digest.hexdigest()

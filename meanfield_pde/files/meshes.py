@@ -10,8 +10,9 @@ Source of the format: https://docs.vtk.org/en/latest/vtk_file_formats/index.html
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from meanfield_pde import inputs
 from meanfield_pde.files.contents import LINE, POLY_LINE, POLYGON, QUAD, TRIANGLE, VERTICES, Contents, refuse_strange_corners
 from meanfield_pde.files.stl_obj import read_obj, read_stl
-from meanfield_pde.files.vtk import grid, in_space, write_vtu
+from meanfield_pde.files.vtk import grid, in_space, write_xml
 from meanfield_pde.files.vtk_xml import read_vtk_xml
 from meanfield_pde.mesh.polygons import arc_mesh, merged, polygon_areas, polygon_centroids, polygon_edges, polygon_mesh, without_repeats
 from meanfield_pde.mesh.record import SphereMesh
@@ -33,7 +34,7 @@ PROJECTED = 1e-5
 ROUNDING = 1e-13
 """Points no farther than this from the unit sphere are on it."""
 SAME_POINT = 1e-11
-"""Points no farther apart than this, or than SAME_POINT_RELATIVE times the shortest edge, are one."""
+"""Points no farther apart than this, or than SAME_POINT_RELATIVE times the shortest edge, are merged."""
 SAME_POINT_RELATIVE = 1e-4
 NO_AREA = 1e-12
 """A cell whose area is below this times its squared perimeter has none: the rounding of its corners is larger."""
@@ -76,22 +77,19 @@ def write_mesh(path: str | os.PathLike[str], mesh: SphereMesh) -> None:
     name.InsertNextValue(mesh.name)
     data.GetFieldData().AddArray(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_vtu(path, data)
+    write_xml(path, data)
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """Cells of one kind as a file gives them, and what was dropped to get them."""
+class _Cells(Contents):
+    """Cells of one kind. point_ids: numbers of the points in the file. repairs: what was mended or dropped so far."""
 
-    points: FloatArray
-    point_ids: IntArray
-    types: IntArray
-    offsets: IntArray
-    cell_vertices: IntArray
-    centers: FloatArray | None
-    areas: FloatArray | None
-    name: str | None
+    point_ids: IntArray = field(kw_only=True)
     repairs: tuple[str, ...] = ()
+
+    def mended(self, *told: tuple[int, str], **values: Any) -> "_Cells":
+        """The cells with new values of some fields, told in `repairs` with a sentence for each count that is not 0."""
+        return replace(self, **values, repairs=(*self.repairs, *(sentence for count, sentence in told if count)))
 
 
 def _cells(path: Path) -> _Cells:
@@ -111,23 +109,14 @@ def _cells(path: Path) -> _Cells:
         ),
     )
     sizes = np.diff(file.offsets)
-    cell_vertices = file.cell_vertices[np.repeat(kept, sizes)]
-    sizes = sizes[kept]
+    corners, sizes = file.cell_vertices[np.repeat(kept, sizes)], sizes[kept]
     least = 2 if LINE in wanted else 3
     inputs.refuse(sizes < least, lambda cell: f"cell {cell} has {sizes[cell]} corners, wanted at least {least}")
     dropped = int((~kept).sum())
-    arrays = {name: _finite(name, values[kept]) for name, values in file.arrays.items()}
-    cells = _Cells(
-        points=file.points,
-        point_ids=np.arange(len(file.points)),
-        types=file.types[kept],
-        offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        cell_vertices=cell_vertices,
-        centers=arrays.get("center"),
-        areas=arrays.get("cell_area"),
-        name=file.name,
-        repairs=(f"dropped {dropped} cells that are points or lines",) if dropped else (),
-    )
+    arrays = {name: inputs.array(name, values[kept], ("n_cells", *values.shape[1:])) for name, values in file.arrays.items()}
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    cells = _Cells(file.points, file.types[kept], offsets, corners, arrays, file.name, point_ids=np.arange(len(file.points)))
+    cells = cells.mended((dropped, f"dropped {dropped} cells that are points or lines"))
     return _without_doubled_points(_on_the_sphere(_without_unused_points(cells)))
 
 
@@ -142,31 +131,25 @@ def _contents(path: Path) -> Contents:
     return READERS[path.suffix.lower()](path.read_bytes())
 
 
-def _finite(name: str, values: FloatArray) -> FloatArray:
-    return inputs.array(name, values, ("n_cells",) if values.ndim == 1 else ("n_cells", values.shape[1]))
-
-
 def _without_unused_points(file: _Cells) -> _Cells:
     used, cell_vertices = np.unique(file.cell_vertices, return_inverse=True)
     count = len(file.points) - len(used)
-    told = (f"dropped {count} points that belong to no cell",) if count else ()
-    return replace(
-        file, points=file.points[used], point_ids=file.point_ids[used], cell_vertices=cell_vertices.ravel(), repairs=file.repairs + told
-    )
+    told = (count, f"dropped {count} points that belong to no cell")
+    return file.mended(told, points=file.points[used], point_ids=file.point_ids[used], cell_vertices=cell_vertices.ravel())
 
 
 def _on_the_sphere(file: _Cells) -> _Cells:
     """Points, and centers where the file has them, with d columns and unit length."""
     d = 2 if file.types[0] == LINE else 3
     points, told = _projected("points", file.points, d, file.point_ids)
-    repairs = file.repairs + told
-    if file.centers is None:
-        return replace(file, points=points, repairs=repairs)
-    centers, told = _projected("centers", file.centers, d, np.arange(len(file.centers)))
-    return replace(file, points=points, centers=centers, repairs=repairs + told)
+    file = file.mended(told, points=points)
+    if "center" not in file.arrays:
+        return file
+    centers, told = _projected("centers", file.arrays["center"], d, np.arange(len(file.types)))
+    return file.mended(told, arrays=file.arrays | {"center": centers})
 
 
-def _projected(name: str, points: FloatArray, d: int, ids: IntArray) -> tuple[FloatArray, tuple[str, ...]]:
+def _projected(name: str, points: FloatArray, d: int, ids: IntArray) -> tuple[FloatArray, tuple[int, str]]:
     broken = np.any(~np.isfinite(points), axis=1)
     inputs.refuse(broken, lambda index: f"{name}[{ids[index]}] is {points[index].tolist()}, wanted finite numbers")
     where = "unit sphere" if d == 3 else "unit circle in the plane z = 0"
@@ -180,8 +163,7 @@ def _projected(name: str, points: FloatArray, d: int, ids: IntArray) -> tuple[Fl
     moved = deviation > ROUNDING
     points = points[:, :d].copy()
     points[moved] = normalise(points[moved])
-    told = f"moved {moved.sum()} {name} onto the {where}, by up to {deviation[worst]:.2g}"
-    return points, (told,) if moved.any() else ()
+    return points, (int(moved.sum()), f"moved {moved.sum()} {name} onto the {where}, by up to {deviation[worst]:.2g}")
 
 
 def _without_doubled_points(file: _Cells) -> _Cells:
@@ -196,34 +178,26 @@ def _without_doubled_points(file: _Cells) -> _Cells:
     flat = np.diff(offsets) < least
     inputs.refuse(flat, lambda cell: f"cell {cell} has no area, it has fewer than {least} different corners ({flat.sum()} such cells)")
     doubled, repeated = len(file.points) - len(kept), len(file.cell_vertices) - len(cell_vertices)
-    told = [f"merged {doubled} doubled points, at most {tolerance:.2g} apart"] * (doubled > 0)
-    told += [f"dropped {repeated} repeated corners of cells"] * (repeated > 0)
-    return replace(
-        file,
-        points=file.points[kept],
-        point_ids=file.point_ids[kept],
-        offsets=offsets,
-        cell_vertices=cell_vertices,
-        repairs=(*file.repairs, *told),
-    )
+    told = (doubled, f"merged {doubled} doubled points, at most {tolerance:.2g} apart")
+    told_too = (repeated, f"dropped {repeated} repeated corners of cells")
+    points, point_ids = file.points[kept], file.point_ids[kept]
+    return file.mended(told, told_too, points=points, point_ids=point_ids, offsets=offsets, cell_vertices=cell_vertices)
 
 
 def _sphere(file_name: str, file: _Cells) -> SphereMesh:
     _refuse_same_cells(file.offsets, file.cell_vertices)
     cell_vertices, turned = _counter_clockwise(file.points, file.offsets, file.cell_vertices)
-    told = (f"turned {turned} of {len(file.types)} cells to run counter-clockwise seen from outside",) if turned else ()
+    file = file.mended((turned, f"turned {turned} of {len(file.types)} cells to run counter-clockwise seen from outside"))
     start, end = polygon_edges(file.offsets, cell_vertices)
     centroids = polygon_centroids(file.points, file.offsets, start, end)
-    centers = file.centers
-    if centers is None:
-        centers = centroids
-        if (np.diff(file.offsets) == 3).all():
-            candidates = circumcenters(file.points, cell_vertices.reshape(-1, 3))
-            centers = candidates if (_least_fan(candidates, file, start, end) > 0).all() else centroids
-    mesh = polygon_mesh(file.name or file_name, file.points, file.offsets, cell_vertices, centers=centers, repairs=file.repairs + told)
+    centers = file.arrays.get("center", centroids)
+    if "center" not in file.arrays and (np.diff(file.offsets) == 3).all():
+        candidates = circumcenters(file.points, cell_vertices.reshape(-1, 3))
+        centers = candidates if (_least_fan(candidates, file, start, end) > 0).all() else centroids
+    mesh = polygon_mesh(file.name or file_name, file.points, file.offsets, cell_vertices, centers=centers, repairs=file.repairs)
     for name, inner in (("centroid", centroids), ("center", centers)):
         _refuse_folded(name, _least_fan(inner, file, start, end) <= 0)
-    _refuse_other_areas(file.areas, mesh.areas)
+    _refuse_other_areas(file, mesh.areas)
     return mesh
 
 
@@ -293,22 +267,22 @@ def _circle(file_name: str, file: _Cells) -> SphereMesh:
     boundaries, cell_ids = angles[order], np.argsort(arc)
     ends = np.append(boundaries[1:], boundaries[0] + 2 * np.pi)
     centers = None
-    if file.centers is not None:
-        inside = (np.arctan2(file.centers[:, 1], file.centers[:, 0])[cell_ids] - boundaries) % (2 * np.pi)
+    if "center" in file.arrays:
+        x, y = file.arrays["center"].T
+        inside = (np.arctan2(y, x)[cell_ids] - boundaries) % (2 * np.pi)
         bad = (inside <= 0) | (inside >= ends - boundaries)
         if bad.any():
             raise ValueError(f"center[{cell_ids[bad].min()}] lies outside its cell ({bad.sum()} such cells), wanted it inside")
         centers = boundaries + inside
     turned = int((~forward).sum())
-    told = (f"turned {turned} of {n} cells to run counter-clockwise",) if turned else ()
-    mesh = replace(arc_mesh(file.name or file_name, boundaries, centers, cell_ids), repairs=file.repairs + told)
-    _refuse_other_areas(file.areas, mesh.areas)
+    file = file.mended((turned, f"turned {turned} of {n} cells to run counter-clockwise"))
+    mesh = replace(arc_mesh(file.name or file_name, boundaries, centers, cell_ids), repairs=file.repairs)
+    _refuse_other_areas(file, mesh.areas)
     return mesh
 
 
-def _refuse_other_areas(stored: FloatArray | None, areas: FloatArray) -> None:
-    if stored is None:
-        return
+def _refuse_other_areas(file: _Cells, areas: FloatArray) -> None:
+    stored = file.arrays.get("cell_area", areas)
     total, sphere = stored.sum(), areas.sum()
     if abs(total - sphere) > STORED_AREA * sphere:
         raise ValueError(f"cell_area sums to {total:.9g}, wanted {sphere:.9g}, the area of the sphere")

@@ -61,11 +61,6 @@ def save(
             _put(group.create_group(MEMORY), memory)
 
 
-def refuse_unstorable(solution: Solution) -> None:
-    """ValueError if a file could not give the system back."""
-    described(solution.system, "system")
-
-
 def load(path: str | os.PathLike[str], kinds: Iterable[type] = ()) -> Solution:
     """The run stored in a results file; masses and positions are `records.Rows`, read from the file when they are asked for.
 
@@ -141,7 +136,15 @@ def _solution(file: "h5py.File", known: Kinds) -> Solution:
 
 
 def _put(group: "h5py.Group", nested: Any) -> None:
-    """Store nested plain values and arrays: the values as JSON, in which an array is the name of a dataset."""
+    """Store nested plain values and arrays."""
+    text, arrays = flattened(nested)
+    vtkhdf.put(group, VALUES, np.frombuffer(text.encode(), dtype=np.uint8))
+    for name, values in arrays.items():
+        vtkhdf.put(group, name, values)
+
+
+def flattened(nested: Any) -> tuple[str, dict[str, np.ndarray]]:
+    """Nested plain values as JSON, in which a name stands for each array, and the arrays by these names."""
     arrays: dict[str, np.ndarray] = {}
 
     def plain(value: Any) -> Any:
@@ -154,9 +157,7 @@ def _put(group: "h5py.Group", nested: Any) -> None:
             return {ARRAY: f"array {len(arrays) - 1}"}
         return value
 
-    vtkhdf.put(group, VALUES, np.frombuffer(json.dumps(plain(nested)).encode(), dtype=np.uint8))
-    for name, values in arrays.items():
-        vtkhdf.put(group, name, values)
+    return json.dumps(plain(nested)), arrays
 
 
 def _get(group: "h5py.Group") -> Any:

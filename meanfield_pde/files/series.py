@@ -17,7 +17,6 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.files.vtk import grid, in_space, write_xml
-from meanfield_pde.measure import Measure
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -28,6 +27,12 @@ NAMES = {"density": "limit", "tokens": "tokens"}
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 DIGITS = 6
 """Frame numbers have at least this many digits, so that names sort by time."""
+COLLECTION = """<?xml version="1.0" encoding="utf-8"?>
+<VTKFile type="Collection" version="1.0" byte_order="LittleEndian" header_type="UInt64">
+  <Collection>
+{}  </Collection>
+</VTKFile>
+"""
 
 
 def write_vtk(folder: str | os.PathLike[str], *solutions: Solution, float32: bool = False) -> list[Path]:
@@ -67,17 +72,21 @@ def _names(solutions: tuple[Solution, ...]) -> list[str]:
 
 def _write_run(folder: Path, name: str, solution: Solution, float32: bool) -> list[Path]:
     if solution.system.mesh is None:
-        return [_write_series(folder, name, solution, _tokens, float32)]
+        return [_write_series(folder, name, solution, _points, float32)]
     written = [_write_series(folder, name, solution, _cells, float32)]
     if any(len(solution.atoms(k)) for k in range(len(solution.times))):
-        written.append(_write_series(folder, f"{name}_atoms", solution, _atoms, float32))
+        written.append(_write_series(folder, f"{name}_atoms", solution, _points, float32))
     return written
 
 
-def _write_series(folder: Path, name: str, solution: Solution, make: "Callable[[Solution, int], pyvista.DataSet]", float32: bool) -> Path:
-    from vtkmodules.vtkIOXML import vtkXMLPolyDataWriter, vtkXMLUnstructuredGridWriter
-
-    writer, suffix = (vtkXMLUnstructuredGridWriter, ".vtu") if make is _cells else (vtkXMLPolyDataWriter, ".vtp")
+def _write_series(
+    folder: Path,
+    name: str,
+    solution: Solution,
+    make: "Callable[[Solution, int], pyvista.UnstructuredGrid | pyvista.PolyData]",
+    float32: bool,
+) -> Path:
+    suffix = ".vtu" if make is _cells else ".vtp"
     (folder / name).mkdir(parents=True, exist_ok=True)
     collection, rows = folder / f"{name}.pvd", []
     digits = max(DIGITS, len(str(len(solution.times) - 1)))
@@ -87,10 +96,11 @@ def _write_series(folder: Path, name: str, solution: Solution, make: "Callable[[
         if float32:
             _to_single(data, frame)
         data.field_data["TimeValue"] = np.array([t])
-        write_xml(folder / frame, data, writer())
-        rows.append(_row(t, frame))
+        write_xml(folder / frame, data)
+        time = repr(t).removesuffix(".0")  # the shortest decimal that reads back as the same float (0, 0.1, 0.35)
+        rows.append(f'    <DataSet timestep="{time}" part="0" file="{frame}"/>\n')
         with replacing(collection) as temporary:
-            temporary.write_text(_collection(rows), encoding="utf-8")
+            temporary.write_text(COLLECTION.format("".join(rows)), encoding="utf-8")
     return collection
 
 
@@ -107,17 +117,11 @@ def _cells(solution: Solution, k: int) -> "pyvista.UnstructuredGrid":
     return data
 
 
-def _tokens(solution: Solution, k: int) -> "pyvista.PolyData":
-    return _points(solution, k, solution.measure(k))
-
-
-def _atoms(solution: Solution, k: int) -> "pyvista.PolyData":
-    return _points(solution, k, solution.atoms(k))
-
-
-def _points(solution: Solution, k: int, points: Measure) -> "pyvista.PolyData":
+def _points(solution: Solution, k: int) -> "pyvista.PolyData":
+    """Tokens, or the atoms of a density."""
     import pyvista
 
+    points = solution.measure(k) if solution.system.mesh is None else solution.atoms(k)
     velocity = np.empty(points.points.shape)
     if len(points):
         velocity = solution.model.field(solution.measure(k), float(solution.times[k])).velocity(points.points)
@@ -146,16 +150,3 @@ def _to_single(data: "pyvista.DataSet", frame: str) -> None:
         for name in arrays.keys():  # noqa: SIM118 - iterating pyvista's arrays while replacing them is not allowed
             _put(arrays, name, single(name, np.asarray(arrays[name])))
     data.points = single("points", np.asarray(data.points))
-
-
-def _row(t: float, frame: str) -> str:
-    """A line of the .pvd: the time is the shortest decimal that reads back as the same float (0, 0.1, 0.35)."""
-    return f'    <DataSet timestep="{repr(t).removesuffix(".0")}" part="0" file="{frame}"/>\n'
-
-
-def _collection(rows: list[str]) -> str:
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        '<VTKFile type="Collection" version="1.0" byte_order="LittleEndian" header_type="UInt64">\n'
-        f"  <Collection>\n{''.join(rows)}  </Collection>\n</VTKFile>\n"
-    )

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,17 +30,16 @@ def grid(mesh: SphereMesh) -> "pyvista.UnstructuredGrid":
     return pyvista.UnstructuredGrid(cells, types, in_space(mesh.vertices))
 
 
-def write_vtu(path: str | os.PathLike[str], data: "pyvista.UnstructuredGrid") -> None:
-    """Write a grid appended, compressed, with UInt64 headers and Int64 cells, under a temporary name that then replaces `path`."""
-    from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridWriter
+def write_xml(path: str | os.PathLike[str], data: "pyvista.UnstructuredGrid | pyvista.PolyData") -> None:
+    """Write a grid (.vtu) or points (.vtp), appended, compressed, with UInt64 headers and Int64 cells; replaces `path` in one move.
 
-    write_xml(path, data, vtkXMLUnstructuredGridWriter())
-
-
-def write_xml(path: str | os.PathLike[str], data: "pyvista.DataSet", writer: Any) -> None:
-    """`write_vtu` for any data set and the VTK XML writer that belongs to it. Raises OSError if it cannot be written."""
+    Raises OSError if it cannot be written.
+    """
+    from pyvista import PolyData
     from vtkmodules.vtkCommonMisc import vtkErrorCode
+    from vtkmodules.vtkIOXML import vtkXMLPolyDataWriter, vtkXMLUnstructuredGridWriter
 
+    writer = vtkXMLPolyDataWriter() if isinstance(data, PolyData) else vtkXMLUnstructuredGridWriter()
     with replacing(Path(path)) as temporary:
         writer.SetInputData(data)
         writer.SetFileName(str(temporary))
@@ -60,7 +59,7 @@ def write_xml(path: str | os.PathLike[str], data: "pyvista.DataSet", writer: Any
 
 @contextmanager
 def vtk_messages() -> Iterator[list[str]]:
-    """VTK prints its errors: here they become entries of the list that is handed out, filled at the end."""
+    """A list that at the end of the block holds the errors that VTK would have printed."""
     from vtkmodules.vtkCommonCore import vtkLogger, vtkOutputWindow, vtkStringOutputWindow
 
     messages: list[str] = []

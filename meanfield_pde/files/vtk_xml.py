@@ -1,12 +1,12 @@
-"""VTK XML files of unstructured grids and surfaces (.vtu, .vtp), read without VTK, whose reader ends the process on some broken files.
+"""VTK XML files of unstructured grids and surfaces (.vtu, .vtp), read without VTK.
 
-A child process would survive that. But VTK also reads a number with a broken digit as the digits before it, gives memory that was never
-written as the cell array that a piece lacks, and asks for gigabytes where a size is wrong.
+VTK's reader ends the process on some broken files; it also reads a number with a broken digit as the digits before it, returns
+uninitialised memory for a cell array that a piece lacks, and asks for gigabytes where a size is wrong.
 
 Data in: the bytes of a file: arrays as text, base64 inside the XML, or appended (raw or base64); not compressed or with zlib, lz4 or lzma;
 32- or 64-bit headers of either byte order; any number of pieces. Data out: `Contents`, or ValueError with one sentence. A stored array is
-[bytes] values, or [blocks, block size, last block size or 0, compressed sizes ..] blocks; no size in the file is believed before it fits
-into the file and, for an array, is that of the points or cells it belongs to: memory stays within what the file can decompress to.
+[bytes] values, or [blocks, block size, last block size or 0, compressed sizes ..] blocks. Sizes that the file gives are checked against
+the length of the file and the numbers of points or cells before memory is taken.
 Source: https://docs.vtk.org/en/latest/vtk_file_formats/vtkxml_file_format.html.
 """
 
@@ -14,7 +14,7 @@ import binascii
 import lzma
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
@@ -31,27 +31,29 @@ INTEGERS = {f"{sign}Int{bits}": f"{sign[:1].lower() or 'i'}{bits // 8}" for sign
 FLOATS = {"Float32": "f4", "Float64": "f8"}
 WORDS = {"UInt32": "u4", "UInt64": "u8"}
 ORDERS = {"LittleEndian": "<", "BigEndian": ">"}
-GROUPS = {"Verts": VERTICES[0], "Lines": LINE, "Polys": POLYGON, "Strips": STRIP}
-"""Cells of a surface, in the order in which its cell arrays have them."""
+GROUPS: dict[str, dict[str, int | None]] = {
+    "UnstructuredGrid": {"Cells": None},
+    "PolyData": {"Verts": VERTICES[0], "Lines": LINE, "Polys": POLYGON, "Strips": STRIP},
+}
+"""Elements that hold cells, and their type (None: each cell has its own), in the order in which the cell arrays have them."""
 LZ4_RATIO = 255
-"""lz4 makes nothing smaller by more than this factor."""
+"""lz4 compresses by at most this factor."""
 LZMA_MEMORY = 1 << 27
-"""Bytes that a decompressor of lzma may ask for; it needs half as many for the strongest setting of VTK."""
+"""Bytes that the lzma decompressor may use; VTK's strongest setting needs half of it."""
 LONGEST_NAME = 1 << 16
-"""Bytes of the name of a mesh, the one array whose length nothing else tells."""
+"""Most bytes of the name of a mesh, the one array whose length does not follow from the numbers of points and cells."""
 LONGEST_COUNT = 18
-"""Digits of a count; more are no count of anything."""
+"""Most digits of a count, so that it fits into 64 bits."""
 
 
 def read_vtk_xml(content: bytes) -> Contents:
     """The cells of a .vtu or .vtp file. Raises ValueError with one sentence if it is cut short, no such file or not what it says it is."""
     root, file = _parsed(content)
     kind = root.get("type")
-    data = root.find(kind) if kind in ("UnstructuredGrid", "PolyData") else None
-    if data is None:
-        raise ValueError(f"it holds data of type {_shown(kind)}, wanted UnstructuredGrid or PolyData")
-    read = _grid_piece if kind == "UnstructuredGrid" else _surface_piece
-    pieces = [read(file, piece) for piece in data.findall("Piece")]
+    data = root.find(kind) if kind in GROUPS else None
+    if kind is None or data is None:
+        raise ValueError(f"it holds data of type {_shown(kind)}, wanted {' or '.join(GROUPS)}")
+    pieces = [_piece(file, piece, GROUPS[kind]) for piece in data.findall("Piece")]
     if not pieces:
         raise ValueError("it holds no piece, wanted points and cells")
     return _joined(pieces, _name(file, data))
@@ -88,29 +90,21 @@ def _parsed(content: bytes) -> tuple[Element, _File]:
     return root, _File(order, word, DECOMPRESSORS[compressor], appended[1:], b"raw" not in attributes)
 
 
-def _grid_piece(file: _File, piece: Element) -> Contents:
-    n = _count(piece, "NumberOfCells")
-    cells = piece.find("Cells")
-    types, offsets, corners = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    if n:
-        types = _integers(file, _named(cells, "types"), n)
-        offsets, corners = _offsets_and_corners(file, cells, n)
-    return Contents(_points(file, piece), types, offsets, corners, _cell_arrays(file, piece, n))
-
-
-def _surface_piece(file: _File, piece: Element) -> Contents:
-    types, offsets, corners = [np.zeros(0, dtype=np.int64)], np.zeros(1, dtype=np.int64), [np.zeros(0, dtype=np.int64)]
-    for group, cell_type in GROUPS.items():
-        if n := _count(piece, f"NumberOf{group}", "0"):
-            ends, vertices = _offsets_and_corners(file, piece.find(group), n)
-            kinds = np.full(n, cell_type)
-            if group == "Lines":
-                kinds[np.diff(ends) != 2] = POLY_LINE
-            types.append(kinds)
+def _piece(file: _File, piece: Element, groups: Mapping[str, int | None]) -> Contents:
+    offsets, parts = np.zeros(1, dtype=np.int64), [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
+    for group, cell_type in groups.items():
+        if n := _count(piece, f"NumberOf{group}", None if cell_type is None else "0"):
+            cells = piece.find(group)
+            ends = np.concatenate([[0], _integers(file, _named(cells, "offsets"), n)])
+            if (ends[1:] < ends[:-1]).any():
+                raise ValueError("its cell offsets fall, wanted offsets that rise from 0 to the length of the connectivity")
+            types = _integers(file, _named(cells, "types"), n) if cell_type is None else np.full(n, cell_type)
+            if cell_type == LINE:
+                types[np.diff(ends) != 2] = POLY_LINE
+            parts.append((types, _integers(file, _named(cells, "connectivity"), int(ends[-1]))))
             offsets = np.concatenate([offsets, offsets[-1] + ends[1:]])
-            corners.append(vertices)
-    n_cells = len(offsets) - 1
-    return Contents(_points(file, piece), np.concatenate(types), offsets, np.concatenate(corners), _cell_arrays(file, piece, n_cells))
+    all_types, corners = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Contents(_points(file, piece), all_types, offsets, corners, _cell_arrays(file, piece, len(offsets) - 1))
 
 
 def _joined(pieces: list[Contents], name: str | None) -> Contents:
@@ -150,18 +144,10 @@ def _points(file: _File, piece: Element) -> FloatArray:
     return _values(file, array, FLOATS | INTEGERS, 3 * n).astype(np.float64).reshape(n, 3)
 
 
-def _offsets_and_corners(file: _File, cells: Element | None, n: int) -> tuple[IntArray, IntArray]:
-    ends = _integers(file, _named(cells, "offsets"), n)
-    offsets = np.concatenate([[0], ends])
-    if (offsets[1:] < offsets[:-1]).any():
-        raise ValueError("its cell offsets fall, wanted offsets that rise from 0 to the length of the connectivity")
-    return offsets, _integers(file, _named(cells, "connectivity"), int(ends[-1]))
-
-
 def _cell_arrays(file: _File, piece: Element, n: int) -> dict[str, FloatArray]:
-    group, found = piece.find("CellData"), {}
+    found = {}
     for name, columns in CELL_ARRAYS.items():
-        array = None if group is None else next((array for array in group if array.get("Name") == name), None)
+        array = _find(piece.find("CellData"), name)
         if array is None:
             continue
         if (given := _count(array, "NumberOfComponents", "1")) != columns:
@@ -189,8 +175,12 @@ def _name(file: _File, data: Element) -> str | None:
         raise ValueError("its name is no text in UTF-8") from None
 
 
+def _find(group: Element | None, name: str) -> Element | None:
+    return None if group is None else next((array for array in group if array.get("Name") == name), None)
+
+
 def _named(group: Element | None, name: str) -> Element:
-    array = None if group is None else next((array for array in group if array.get("Name") == name), None)
+    array = _find(group, name)
     if array is None:
         raise ValueError(f"its cells have no array {name!r}, wanted connectivity, offsets and, in a .vtu, types")
     return array
@@ -275,16 +265,8 @@ def _slice(data: bytes, start: int, size: int, is_base64: bool) -> tuple[bytes, 
     return (binascii.a2b_base64(part, strict_mode=True)[:size] if is_base64 else part), end
 
 
-def _unzipped(packed: bytes, size: int) -> bytes:
-    return _unpacked(zlib.decompressobj(), packed, size)
-
-
-def _unlzma(packed: bytes, size: int) -> bytes:
-    return _unpacked(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), packed, size)
-
-
 def _unpacked(decompressor: Any, packed: bytes, size: int) -> bytes:
-    """One more byte is asked for than is wanted, so that the checksum at the end is seen and a block that is longer is told."""
+    """A block, decompressed. One byte more than wanted is asked for: only then is the checksum at the end read, and a longer block seen."""
     unpacked: bytes = decompressor.decompress(packed, size + 1)
     if not decompressor.eof and len(unpacked) <= size:
         raise ValueError(f"a block of {len(packed)} bytes is cut short")
@@ -292,7 +274,7 @@ def _unpacked(decompressor: Any, packed: bytes, size: int) -> bytes:
 
 
 def _unlz4(packed: bytes, size: int) -> bytes:
-    """lz4 blocks are in no library at hand but VTK, which decodes them safely."""
+    """VTK decodes these blocks safely, and no other library that this package needs does."""
     from vtkmodules.vtkIOCore import vtkLZ4DataCompressor
 
     if size > LZ4_RATIO * len(packed):
@@ -305,8 +287,8 @@ def _unlz4(packed: bytes, size: int) -> bytes:
 
 DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes] | None] = {
     "none": None,
-    "vtkZLibDataCompressor": _unzipped,
-    "vtkLZMADataCompressor": _unlzma,
+    "vtkZLibDataCompressor": lambda packed, size: _unpacked(zlib.decompressobj(), packed, size),
+    "vtkLZMADataCompressor": lambda packed, size: _unpacked(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), packed, size),
     "vtkLZ4DataCompressor": _unlz4,
 }
 
