@@ -21,7 +21,6 @@ from meanfield_pde.sphere import FloatArray
 
 DEBYE_ORDER = 40.0
 """Lowest order at which the expansions are used: twelve terms of them are exact to rounding there for every r."""
-
 DEBYE_TERMS = 12
 
 

@@ -20,7 +20,7 @@ ROWS = (
     "systems.system systems.components systems.atoms systems.density systems.particles",
     "stepping.stepper stepping.ssp stepping.adaptive stepping.phased stepping.choice stepping.summed stepping.compiled stepping.ensembles",
     "kinds solution",
-    "files.contents files.replacing files.tables files.tokens files.vtk files.stl_obj files.vtk_xml files.meshes",
+    "files.contents files.replacing files.tables files.tokens files.vtk files.vtk_xml files.meshes",
     "files.vtkhdf files.arrays files.results files.checkpoints files.series",
     "recorder solve",
     "exact.rates exact.laws exact.two_clusters",

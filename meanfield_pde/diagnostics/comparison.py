@@ -18,10 +18,10 @@ from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
+NAMES = ("t", "log_energy_a", "log_energy_b", "order_a", "order_b", "w1", "w2", "w_error")
 SAME_TIME = 1e-9
 LARGEST_PLAN = 2e9
-"""Memory in bytes for one exact transport plan; larger measures are aggregated first, which the table says."""
-
+"""Bytes that one exact transport plan may take; larger measures are aggregated first, and a note says so."""
 AGGREGATION_LEVEL = 4
 
 
@@ -38,39 +38,21 @@ class Comparison:
         return len(self.columns["t"])
 
     def __str__(self) -> str:
-        heads, formats = self._layout()
-        rows = [[formats[name].format(self._shown(name)[k]) for name in heads] for k in range(len(self))]
-        widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(heads.values())]
-        lines = [[head.rjust(width) for head, width in zip(heads.values(), widths, strict=True)]]
-        lines += [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-        return "\n".join(["  ".join(line) for line in lines] + [f"note: {note}" for note in self.notes])
+        columns, logs = self.columns, ("log_energy_a", "log_energy_b")
+        logarithmic = max(columns[name].max() for name in logs) > 10
+        shown = columns if logarithmic else columns | {name: np.exp(columns[name]) for name in logs}
+        energy = "log energy" if logarithmic else "energy"
+        heads = ["t", *(f"{what} {label}" for what in (energy, "order") for label in self.labels), "W1", "W2", "W error"]
+        formats = ["{:.6g}", *["{:.6f}"] * 4, *["{:.5f}"] * 3]
+        cells = [[head, *map(form.format, shown[name])] for name, head, form in zip(NAMES, heads, formats, strict=True)]
+        cells = [
+            [text.rjust(max(map(len, column))) for text in column] for column in cells if columns["w_error"].any() or column != cells[-1]
+        ]
+        return "\n".join([*map("  ".join, zip(*cells, strict=True)), *(f"note: {note}" for note in self.notes)])
 
     def write_csv(self, path: str | Path) -> None:
         """All columns with 17 digits, under a temporary name first."""
         write_csv(path, tuple(self.columns), zip(*self.columns.values(), strict=True))
-
-    def _layout(self) -> tuple[dict[str, str], dict[str, str]]:
-        a, b = self.labels
-        logarithmic = max(self.columns["log_energy_a"].max(), self.columns["log_energy_b"].max()) > 10
-        energy = "log energy" if logarithmic else "energy"
-        heads = {
-            "t": "t",
-            "log_energy_a": f"{energy} {a}",
-            "log_energy_b": f"{energy} {b}",
-            "order_a": f"order {a}",
-            "order_b": f"order {b}",
-            "w1": "W1",
-            "w2": "W2",
-        }
-        formats = dict.fromkeys(heads, "{:.6f}") | {"t": "{:.6g}", "w1": "{:.5f}", "w2": "{:.5f}"}
-        if self.columns["w_error"].any():
-            heads["w_error"], formats["w_error"] = "W error", "{:.5f}"
-        return heads, formats
-
-    def _shown(self, name: str) -> FloatArray:
-        heads, _ = self._layout()
-        values = self.columns[name]
-        return np.exp(values) if heads[name].startswith("energy") else values
 
 
 def compare(a: Solution, b: Solution) -> Comparison:
@@ -96,23 +78,18 @@ def compare(a: Solution, b: Solution) -> Comparison:
         notes |= dict.fromkeys([note] if note else [])
         energies = (energy_of(a.model, mu, float(a.times[i])).log, energy_of(b.model, nu, float(b.times[j])).log)
         rows.append((a.times[i], *energies, order_parameter(mu), order_parameter(nu), w1, w2, error))
-    names = ("t", "log_energy_a", "log_energy_b", "order_a", "order_b", "w1", "w2", "w_error")
     labels = (a.kind, b.kind) if a.kind != b.kind else (f"{a.kind} a", f"{b.kind} b")
-    return Comparison(labels, dict(zip(names, np.array(rows).T, strict=True)), tuple(notes))
+    return Comparison(labels, dict(zip(NAMES, np.array(rows).T, strict=True)), tuple(notes))
 
 
 def distances(mu: Measure, nu: Measure, largest_plan: float, orders: tuple[int, ...] = (1, 2)) -> tuple[list[float], float, str]:
     """W_p for each of the orders p, the error of aggregation, and a note; largest_plan: bytes that an exact plan may take."""
     d, error, note = mu.dimension, 0.0, ""
-    pairs = int((mu.masses > 0).sum()) * int((nu.masses > 0).sum())
-    if d > 2 and pairs * BYTES_PER_PAIR > largest_plan:
+    needed = int((mu.masses > 0).sum()) * int((nu.masses > 0).sum()) * BYTES_PER_PAIR
+    if d > 2 and needed > largest_plan:
         size = f"{len(mu)} x {len(nu)} points"
         if d > 3:
-            return (
-                [np.nan] * len(orders),
-                np.nan,
-                f"W1 and W2 are left out: an exact plan of {size} takes {pairs * BYTES_PER_PAIR / 1e9:.1f} GB",
-            )
+            return [np.nan] * len(orders), np.nan, f"W1 and W2 are left out: an exact plan of {size} takes {needed / 1e9:.1f} GB"
         centers = icosahedral(AGGREGATION_LEVEL).centers
         (mu, moved), (nu, moved_too) = (aggregate(m, centers) if len(m) > len(centers) else (m, 0.0) for m in (mu, nu))
         error = moved + moved_too

@@ -28,27 +28,20 @@ from meanfield_pde.sphere import FloatArray, IntArray, distance
 
 MASS_TOLERANCE = 1e-9
 """How far, relatively, two total masses may differ."""
-
 BYTES_PER_PAIR = 44
 """Peak memory of `ot.emd2` per pair of points, cost matrix included (measured with POT 0.9.7: 41.2 to 41.9 bytes)."""
-
 PLAN_TOLERANCE = 1e-9
 """Largest defect of a plan that is taken as optimal: of its marginals relative to the mass, of its duals relative to the largest cost."""
-
 LARGEST_BETA = 1e5
 """Largest beta of `mmd`: 3 900 degrees, on S^2 0.1 GB of coefficients for each measure and some 10 seconds."""
-
 BAND_TOLERANCE = 1e-28
 """Share of the kernel left out by `mmd` on S^1 and S^2: it is the square of the error."""
-
 BLOCK_PAIRS = 1 << 21
 """Pairs of points held at a time by the direct sums of `mmd`."""
-
 _MAX_PIVOTS = 10**9
-"""Pivots of the network simplex before it gives up: beyond any size that fits."""
-
+"""Pivots after which the network simplex gives up: more than any problem that fits into memory needs."""
 _TURN = 2**60
-"""Masses on the circle as integers: the whole mass. Cuts are then exact integers and a bisection ends at the best one."""
+"""The whole mass on the circle as an integer. With masses in this unit a cut is an exact integer, and bisection ends at the best one."""
 
 
 def wasserstein(a: Measure, b: Measure, order: int = 1, *, max_bytes: float = 2e9) -> float:
@@ -70,7 +63,12 @@ def wasserstein(a: Measure, b: Measure, order: int = 1, *, max_bytes: float = 2e
     if a.dimension == 2:
         cost = _circle_cost(_angles(points_a), weights_a, _angles(points_b), weights_b, order)
     else:
-        _refuse_above(max_bytes, len(points_a), len(points_b))
+        needed = len(points_a) * len(points_b) * BYTES_PER_PAIR
+        if needed > max_bytes:
+            raise ValueError(
+                f"a plan between {len(points_a)} and {len(points_b)} points needs about {needed / 1e9:.3g} GB, more than max_bytes = "
+                f"{max_bytes / 1e9:.3g} GB; use fewer points, for example aggregate(measure, centers of a coarser mesh), or raise max_bytes"
+            )
         cost = _plan_cost(points_a, weights_a, points_b, weights_b, order)
     return float(((mass_a + mass_b) / 2 * cost) ** (1 / order))
 
@@ -215,15 +213,6 @@ def _at(angles: FloatArray, levels: IntArray, mass: IntArray) -> FloatArray:
     """The angle up to which the given mass lies, for any integers: a turn of mass more is a turn of angle more."""
     turns = (mass - 1) // _TURN
     return angles[np.searchsorted(levels, mass - turns * _TURN)] + 2 * np.pi * turns
-
-
-def _refuse_above(max_bytes: float, n_a: int, n_b: int) -> None:
-    needed = n_a * n_b * BYTES_PER_PAIR
-    if needed > max_bytes:
-        raise ValueError(
-            f"a plan between {n_a} and {n_b} points needs about {needed / 1e9:.3g} GB, more than max_bytes = {max_bytes / 1e9:.3g} GB; "
-            "use fewer points, for example aggregate(measure, centers of a coarser mesh), or raise max_bytes"
-        )
 
 
 def _plan_cost(points_a: FloatArray, weights_a: FloatArray, points_b: FloatArray, weights_b: FloatArray, order: int) -> float:

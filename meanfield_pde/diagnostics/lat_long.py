@@ -20,7 +20,6 @@ from meanfield_pde.sphere import FloatArray, IntArray, dot, spherical_angles, tr
 
 PIECE = 1 / 8
 """A piece that lies across boxes is at most this share as long as a box is wide."""
-
 CHUNK = 1 << 15
 """Pieces cut at once."""
 

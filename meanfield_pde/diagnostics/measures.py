@@ -8,7 +8,6 @@ Source: Geshkovski, Letrouit, Polyanskiy, Rigollet, arXiv:2312.10794 (energy, in
 """
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,25 +17,17 @@ from scipy.special import entr
 from meanfield_pde import inputs
 from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.velocity import VelocityModel, as_model, energy_of, wrapped
 from meanfield_pde.sphere import FloatArray, normalise
 from meanfield_pde.systems.components import components
 
 EDGE_TOLERANCE = 1e-12
 """A pair whose inner product is this little below an edge lies on it: more than rounding, so that both ways to count agree."""
-
 TREE_POINTS = 1000
 """Distinct points above which pairs on S^1 and S^2 are counted by a tree (at 5 000, 1.3 times faster for 40 bins, 28 for one bin at 1)."""
-
 BLOCK_PAIRS = 1 << 20
 """Pairs whose inner products are held at a time."""
-
-
-class Cells(Protocol):
-    """What the entropy needs of a mesh: the areas of its cells, (n_cells,)."""
-
-    @property
-    def areas(self) -> FloatArray: ...
 
 
 def energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
@@ -146,7 +137,7 @@ def close_pairs(measure: Measure, cosine: float, self_pairs: bool = True) -> flo
     return float(share)
 
 
-def entropy(mesh: Cells, averages: ArrayLike) -> float:
+def entropy(mesh: SphereMesh, averages: ArrayLike) -> float:
     """-sum_i area_i rho_i log rho_i with 0 log 0 = 0; log(area of the sphere) for the uniform density, its largest value.
 
     averages: (n_cells,), density with respect to surface measure. Raises ValueError for a wrong shape or a negative average.

@@ -80,25 +80,14 @@ class Metastable:
         return f"metastable: mean speed {mean:.3g} is below {self.speed:g}" if mean < self.speed else None
 
 
-def _runs(counts: IntArray) -> list[tuple[int, int]]:
-    """First and last index of each run of equal numbers."""
-    edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
-    return [(first, after - 1) for first, after in pairwise(edges) if after > first]
-
-
 def _found(t: float, times: FloatArray, counts: IntArray, logs: FloatArray, masses: Callable[[int], list[float]]) -> list[Stage]:
     """The stages of a series of counts and log energies that begins at t; 0 is no stage. masses: of the clusters at one time."""
-    return [
-        _stage(
-            float(times[first]) if first else t,
-            float(times[min(last + 1, len(times) - 1)]),
-            masses(last),
-            times[first : last + 1],
-            logs[first : last + 1],
-        )
-        for first, last in _runs(counts)
-        if counts[first]
-    ]
+    found = []
+    for first, after in pairwise([0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]):
+        if after > first and counts[first]:
+            begin, end = float(times[first]) if first else t, float(times[min(after, len(times) - 1)])
+            found.append(_stage(begin, end, masses(after - 1), times[first:after], logs[first:after]))
+    return found
 
 
 def _stage(t_start: float, t_end: float, masses: list[float], times: FloatArray, logs: FloatArray) -> Stage:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meanfield_pde import inputs
-from meanfield_pde.files.contents import LINE, POLY_LINE, POLYGON, QUAD, TRIANGLE, VERTICES, Contents, refuse_strange_corners
-from meanfield_pde.files.stl_obj import read_obj, read_stl
+from meanfield_pde.files import contents
+from meanfield_pde.files.contents import LINE, POLY_LINE, POLYGON, QUAD, TRIANGLE, VERTICES, Contents
 from meanfield_pde.files.vtk import grid, in_space, write_xml
 from meanfield_pde.files.vtk_xml import read_vtk_xml
 from meanfield_pde.mesh.polygons import arc_mesh, merged, polygon_areas, polygon_centroids, polygon_edges, polygon_mesh, without_repeats
@@ -27,7 +27,12 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import circumcenters
 from meanfield_pde.sphere import FloatArray, IntArray, normalise, triangle_area
 
-READERS: dict[str, Callable[[bytes], Contents]] = {".vtu": read_vtk_xml, ".vtp": read_vtk_xml, ".stl": read_stl, ".obj": read_obj}
+READERS: dict[str, Callable[[bytes], Contents]] = {
+    ".vtu": read_vtk_xml,
+    ".vtp": read_vtk_xml,
+    ".stl": contents.read_stl,
+    ".obj": contents.read_obj,
+}
 SURFACE = (TRIANGLE, POLYGON, QUAD)
 PROJECTED = 1e-5
 """Points no farther than this from the unit sphere (float32 files are 1e-7 off) are moved onto it; others are refused."""
@@ -97,7 +102,7 @@ def _cells(path: Path) -> _Cells:
     file = _contents(path)
     if not len(file.types):
         raise ValueError(f"it holds {len(file.points)} points and no cells, wanted polygons or lines")
-    refuse_strange_corners(file)
+    contents.refuse_strange_corners(file)
     wanted = SURFACE if np.isin(file.types, SURFACE).any() else (LINE,)
     kept = np.isin(file.types, wanted)
     lower = np.isin(file.types, VERTICES if LINE in wanted else (*VERTICES, LINE, POLY_LINE))

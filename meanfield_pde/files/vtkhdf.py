@@ -35,9 +35,9 @@ LAYOUT = (2, 0)
 GENERATION = ("v110", "v110")
 """Versions of HDF5 that the file's structures belong to, the oldest and the newest."""
 LEVEL = 1
-"""Of compression: with 4 and 9 files are 0.5 % smaller."""
+"""Level of compression; at levels 4 and 9 files are 0.5 % smaller."""
 BLOCK = 1 << 16
-"""Bytes of the outputs that are compressed together; a larger output is compressed alone."""
+"""Outputs are compressed together up to this many bytes; a larger output is compressed alone."""
 CELL_KINDS = ("Vertices", "Lines", "Polygons", "Strips")
 
 Values = Callable[[FloatArray], FloatArray]
@@ -46,9 +46,9 @@ Values = Callable[[FloatArray], FloatArray]
 
 @contextmanager
 def create(path: Path) -> Iterator["h5py.File"]:
-    """A new file whose structures have checksums. Raises OSError with what the system said, out of the long text of HDF5.
+    """A new file with checksums of its structures. Raises OSError with the system's message, found by its number in HDF5's long text.
 
-    Blocks are written at once, not when the cache of a dataset is given up: HDF5 ends the process where that fails (a full disk).
+    The cache of blocks is switched off (rdcc_nbytes): HDF5 would write it on closing a dataset, and ends the process if the disk is full.
     """
     import h5py
 
@@ -62,16 +62,15 @@ def create(path: Path) -> Iterator["h5py.File"]:
 
 
 def open_file(path: Path) -> "h5py.File":
-    """A file to read from, which may be replaced meanwhile. Raises OSError if it is not whole."""
+    """A file to read from; another process may replace it meanwhile. Raises OSError if it is not whole."""
     import h5py
 
     return h5py.File(path, "r", locking=False)
 
 
 def put(group: "h5py.Group", name: str, values: NDArray) -> None:
-    """Store an array, with checksums; an empty one has nothing to check."""
-    options = _options(values.shape) if values.size else {}
-    group.create_dataset(name, data=values, **options)
+    """Store an array with checksums, which HDF5 has none of for an empty one."""
+    group.create_dataset(name, data=values, **(_options(values.shape) if values.size else {}))
 
 
 def write_cells(file: "h5py.File", mesh: SphereMesh, times: FloatArray, masses: FloatArray) -> None:
@@ -85,7 +84,7 @@ def write_cells(file: "h5py.File", mesh: SphereMesh, times: FloatArray, masses: 
     put(root, "Offsets", mesh.cell_offsets)
     put(root, "Types", np.full(mesh.n_cells, POLYGON if mesh.dimension == 3 else LINE, dtype=np.uint8))
     _write_steps(root, times, topologies=1, points=0)
-    _write_data(root, "Cell", {"density": (masses, lambda block: block / mesh.areas), "mass": (masses, _unchanged)})
+    _write_data(root, "Cell", {"density": (masses, lambda block: block / mesh.areas), "mass": (masses, np.asarray)})
 
 
 def write_points(file: "h5py.File", times: FloatArray, masses: FloatArray, positions: FloatArray) -> None:
@@ -102,7 +101,7 @@ def write_points(file: "h5py.File", times: FloatArray, masses: FloatArray, posit
         put(cells, "Connectivity", np.arange(count))
     _write_steps(root, times, topologies=len(CELL_KINDS), points=n)
     _write_outputs(root, "Points", positions, lambda block: np.pad(block[..., :3], ((0, 0), (0, 0), (0, max(0, 3 - d)))))
-    _write_data(root, "Point", {"mass": (masses, _unchanged)} | ({"position": (positions, _unchanged)} if d > 3 else {}))
+    _write_data(root, "Point", {"mass": (masses, np.asarray)} | ({"position": (positions, np.asarray)} if d > 3 else {}))
 
 
 def read_times(file: "h5py.File") -> FloatArray:
@@ -153,10 +152,6 @@ def _write_data(root: "h5py.Group", kind: str, arrays: Mapping[str, tuple[FloatA
 
 def _options(chunks: tuple[int, ...]) -> dict[str, Any]:
     return {"chunks": chunks, "compression": "gzip", "compression_opts": LEVEL, "shuffle": True, "fletcher32": True}
-
-
-def _unchanged(block: FloatArray) -> FloatArray:
-    return block
 
 
 def _write_outputs(group: "h5py.Group", name: str, rows: FloatArray, values: Values) -> None:

@@ -24,13 +24,17 @@ SMALL_KAPPA = 1e-8
 """Below it scipy's inversion of the law on S^2 has lost its digits, while no sample can tell the law from the uniform one."""
 
 
-class Law(Protocol):
-    """What projection and sampling ask of a law."""
+class Density(Protocol):
+    """What projection and spreading ask of a law."""
 
     @property
     def dimension(self) -> int: ...
 
     def __call__(self, points: FloatArray) -> FloatArray: ...
+
+
+class Law(Density, Protocol):
+    """What sampling asks of a law."""
 
     def draw(self, generator: np.random.Generator, count: int) -> FloatArray: ...
 

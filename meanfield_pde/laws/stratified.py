@@ -8,43 +8,30 @@ Data in: a law. Data out: a measure of `count` tokens, mass 1. Sources: Owen, Mo
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.spatial.transform import Rotation
 
 from meanfield_pde import inputs
+from meanfield_pde.laws.law import Density
 from meanfield_pde.laws.projection import project
 from meanfield_pde.measure import Measure
+from meanfield_pde.mesh.polygons import on_circle
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.sphere import FloatArray, normalise
 
 NODES = 16
 """Chebyshev nodes on each arc on which the density is a polynomial."""
-
 FIRST_ARCS = 1024
 """Equal arcs looked at first: their nodes see any cap of kappa <= 1e7."""
-
 MOST_ARCS = 1 << 18
-
 ARC_TOLERANCE = 1e-15
 """Error of the mass of one arc; those whose last coefficients say more are halved."""
-
 MASS_TOLERANCE = 1e-10
 """How far a law's mass on S^1 may be from 1: a peak that was missed would be missing here."""
-
 BISECTIONS = 54
 """A position to the last digit within its arc."""
-
-
-class Density(Protocol):
-    """What spreading asks of a law; every `initial.Law` has it."""
-
-    @property
-    def dimension(self) -> int: ...
-
-    def __call__(self, points: FloatArray) -> FloatArray: ...
 
 
 def stratified(law: Density, count: int, seed: int | Sequence[int]) -> Measure:
@@ -103,7 +90,7 @@ def _quantiles(law: Density, count: int, generator: np.random.Generator) -> Meas
         middle = (low + high) / 2
         below = chebyshev.chebval(middle, cumulative, tensor=False) < wanted - (ends - masses)[arc]
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return Measure(_on_circle(starts[arc] + widths[arc] * (1 + low) / 2))
+    return Measure(on_circle(starts[arc] + widths[arc] * (1 + low) / 2))
 
 
 def _arcs(law: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -115,7 +102,7 @@ def _arcs(law: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
         if n > MOST_ARCS:
             raise ValueError(f"law is rough on {MOST_ARCS} arcs still, wanted a density that is smooth but for some jumps")
         angles = starts + width * (1 + _NODES[:, None]) / 2
-        values = inputs.non_negatives("law(points)", law(_on_circle(angles.ravel())), (angles.size,)).reshape(angles.shape)
+        values = inputs.non_negatives("law(points)", law(on_circle(angles.ravel())), (angles.size,)).reshape(angles.shape)
         rough = width / 2 * np.abs(_TO_COEFFICIENTS[-2:] @ values).sum(axis=0) > ARC_TOLERANCE
         parts.append((starts[~rough], np.full((~rough).sum(), width), values[:, ~rough]))
         width /= 2
@@ -123,10 +110,6 @@ def _arcs(law: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
     starts, widths, values = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
     order = np.argsort(starts, kind="stable")
     return starts[order], widths[order], values[:, order]
-
-
-def _on_circle(angles: FloatArray) -> FloatArray:
-    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
 
 _NODES = chebyshev.chebpts1(NODES)

@@ -40,15 +40,8 @@ def _icosahedron() -> tuple[FloatArray, IntArray]:
     i = np.arange(5)
     j = (i + 1) % 5
     north, south = np.zeros(5, dtype=np.int64), np.full(5, 11)
-    triangles = np.concatenate(
-        [
-            np.stack([north, 1 + i, 1 + j], axis=1),
-            np.stack([1 + i, 6 + i, 1 + j], axis=1),
-            np.stack([1 + j, 6 + i, 6 + j], axis=1),
-            np.stack([south, 6 + j, 6 + i], axis=1),
-        ]
-    )
-    return points, triangles
+    triangles = np.array([[north, 1 + i, 1 + j], [1 + i, 6 + i, 1 + j], [1 + j, 6 + i, 6 + j], [south, 6 + j, 6 + i]])
+    return points, triangles.transpose(0, 2, 1).reshape(-1, 3)
 
 
 def _halved(points: FloatArray, triangles: IntArray) -> tuple[FloatArray, IntArray]:

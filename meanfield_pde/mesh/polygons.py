@@ -63,20 +63,20 @@ def arc_mesh(name: str, boundaries: FloatArray, centers: FloatArray | None = Non
     vertices, at = np.arange(n), np.arange(n) if cell_ids is None else np.argsort(cell_ids)
     right = np.arange(n) if cell_ids is None else cell_ids
     left = np.roll(right, 1)
-    points = _points(middles if centers is None else centers)[at]
+    points = on_circle(middles if centers is None else centers)[at]
     return SphereMesh(
         name=name,
-        vertices=_points(boundaries),
+        vertices=on_circle(boundaries),
         cell_offsets=np.arange(n + 1) * 2,
         cell_vertices=np.stack([vertices, np.roll(vertices, -1)], axis=1)[at].ravel(),
         centers=points,
-        centroids=_points(middles)[at],
+        centroids=on_circle(middles)[at],
         areas=(ends - boundaries)[at],
         face_cells=np.stack([left, right], axis=1),
         face_vertices=vertices[:, None],
         face_lengths=np.ones(n),
         face_distances=distance(points[left], points[right]),
-        face_midpoints=_points(boundaries),
+        face_midpoints=on_circle(boundaries),
         face_normals=np.stack([-np.sin(boundaries), np.cos(boundaries)], axis=1),
     )
 
@@ -159,5 +159,6 @@ def _look_at(cells: IntArray) -> str:
     return f"look at cells {', '.join(map(str, ids[:8]))}{', …' if len(ids) > 8 else ''}"
 
 
-def _points(angles: FloatArray) -> FloatArray:
+def on_circle(angles: FloatArray) -> FloatArray:
+    """Points (n, 2) at angles (n,)."""
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
