@@ -205,7 +205,7 @@ def test_what_cannot_go_on_is_refused(tmp_path):
         def describe(self):
             return "own"
 
-    with pytest.raises(ValueError, match="^stepper is a Own without the attribute 'dt', wanted one for each constructor argument"):
+    with pytest.raises(ValueError, match=r"^stepper is a Own without the attribute 'dt', wanted one for each constructor argument"):
         mf.solve(mf.ParticleSystem(mf.Attention(1.0)), np.eye(3), 1.0, stepper=Own(0.1), checkpoint=mf.Checkpoint(tmp_path / "own.vtkhdf"))
     assert os.listdir(tmp_path) == ["run.vtkhdf"]
 

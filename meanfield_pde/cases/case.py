@@ -5,8 +5,8 @@ Data in: a TOML file. Data out: `Case`, whose parts are the same objects a scrip
 
 import hashlib
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from meanfield_pde.stepping.stepper import Stepper
 from meanfield_pde.systems.density import MeanFieldPDE, State
 from meanfield_pde.systems.particles import ParticleSystem
 
-TABLES = ("t_end", "save_every", "save_at", "stop_speed", "mesh", "attention", "start", "atoms", "particles", "solver")
+VALUES = ("t_end", "save_every", "save_at", "stop_speed")
+TABLES = ("mesh", "attention", "start", "atoms", "particles", "solver")
 
 
 @dataclass(frozen=True)
@@ -60,24 +61,41 @@ class Case:
 def read_case(path: str | Path, kinds: Iterable[type] = ()) -> Case:
     """The case in a TOML file; file names in it are relative to its folder. Raises FileNotFoundError, or ValueError naming the key."""
     file = Path(path)
+    return make_case(read_tables("case", file), file.parent, kinds=kinds)
+
+
+def read_tables(what: str, file: Path, reads: Callable[[str], Any] = tomllib.loads, language: str = "TOML") -> dict[str, Any]:
+    """The tables of a case or study file. Raises FileNotFoundError, or ValueError if it is not of that language or holds no tables."""
     if not file.is_file():
-        raise FileNotFoundError(f"no case file {file}")
+        raise FileNotFoundError(f"no {what} file {file}")
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        tables = reads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # bad TOML or text, numbers too long, lists too deep
-        raise ValueError(f"{file} is not TOML: {error}") from None
-    return make_case(tables, file.parent, kinds=kinds)
+        raise ValueError(f"{file} is not {language}: {error}") from None
+    if not isinstance(tables, dict):
+        raise ValueError(f"{file} holds {inputs.shown(tables)}, wanted the tables of a {what}")
+    return tables
+
+
+def check_tables(what: str, given: Mapping[str, Any], values: Iterable[str], tables: Iterable[str], needed: Iterable[str]) -> None:
+    """ValueError unless all keys are names of plain values or of tables, the tables are tables, and the needed keys are there."""
+    inputs.known_keys(what, given, (*values, *tables))
+    check_needed(what, given, needed)
+    for name in tables:
+        if not isinstance(given.get(name, {}), Mapping):
+            raise ValueError(f"{what}: {name} is {given[name]!r}, wanted a table [{name}]")
+
+
+def check_needed(what: str, given: Mapping[str, Any], needed: Iterable[str]) -> None:
+    """ValueError for the first of the needed keys that is missing."""
+    for name in needed:
+        if name not in given:
+            raise ValueError(f"{what}: {name} is missing")
 
 
 def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = (), kinds: Iterable[type] = ()) -> Case:
     """The case in nested plain values, as `tomllib` gives them. begun: kinds of runs that go on from a file, which are not made here."""
-    inputs.known_keys("case", tables, TABLES)
-    for name in ("t_end", "start"):
-        if name not in tables:
-            raise ValueError(f"case: {name} is missing")
-    for name in ("mesh", "attention", "start", "atoms", "particles", "solver"):
-        if not isinstance(tables.get(name, {}), Mapping):
-            raise ValueError(f"case: {name} is {tables[name]!r}, wanted a table [{name}]")
+    check_tables("case", tables, VALUES, TABLES, needed=("t_end", "start"))
     if "mesh" not in tables and "particles" not in tables:
         raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
     if "solver" in tables and "mesh" not in tables:
@@ -89,15 +107,16 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collectio
     attention = make_model(tables.get("attention", {}), kinds)
     callbacks = (metastable(attention, tables["stop_speed"]),) if "stop_speed" in tables else ()
     parts = {kind: tables[name] for kind, name in (("density", "mesh"), ("tokens", "particles")) if name in tables and kind not in begun}
+    case = Case(dict(tables), folder.resolve(), {}, t_end, times, callbacks, limit=None, tokens=None)
     if not parts:
-        return Case(dict(tables), folder.resolve(), {}, t_end, times, callbacks, None, None)
+        return case
     start = _start(tables["start"], folder)
     atoms = _atoms(tables["atoms"]) if "atoms" in tables else None
     limit = _limit(tables, attention, start, atoms, folder) if "density" in parts else None
     tokens = _tokens(parts["tokens"], attention, start, atoms) if "tokens" in parts else None
     named = [table["file"] for table in (tables["start"], parts.get("density", {})) if "file" in table]
     files = {str(name): file_digest(folder / str(name)) for name in named}
-    return Case(dict(tables), folder.resolve(), files, t_end, times, callbacks, limit, tokens)
+    return replace(case, files=files, limit=limit, tokens=tokens)
 
 
 def file_digest(path: Path) -> str:
@@ -107,14 +126,8 @@ def file_digest(path: Path) -> str:
 
 def _atoms(table: Mapping[str, Any]) -> Measure:
     """Heavy tokens that start beside the law, which then has the rest of the mass."""
-    inputs.known_keys("atoms", table, ("points", "masses"))
-    for name in ("points", "masses"):
-        if name not in table:
-            raise ValueError(f"atoms: {name} is missing")
-    try:
-        atoms = Measure(table["points"], table["masses"])
-    except ValueError as error:
-        raise ValueError(f"atoms: {error}") from None
+    check_needed("atoms", table, ("points", "masses"))
+    atoms: Measure = construct("atoms", Measure, table)
     if atoms.total > 1:
         raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
     return atoms
@@ -173,9 +186,7 @@ class _Start:
                 raise ValueError(f"particles.{next(iter(table))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
             return self.own_tokens
         assert self.law is not None, "a start is a law or tokens"
-        for key in ("count", "seed"):
-            if key not in table:
-                raise ValueError(f"particles: {key} is missing")
+        check_needed("particles", table, ("count", "seed"))
         return sample(self.law, **table)
 
 
@@ -183,8 +194,7 @@ def _start(table: Mapping[str, Any], folder: Path) -> _Start:
     if table.get("kind") != "tokens":
         return _Start(law=make_law("start", table, others=("tokens",)))
     inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
-    if "file" not in table:
-        raise ValueError("start: file is missing")
+    check_needed("start", table, ("file",))
     options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     measure = read_tokens(folder / str(table["file"]), **options)
     bandwidth = inputs.number("start.bandwidth", table["bandwidth"], above=0.0) if "bandwidth" in table else None
@@ -198,14 +208,11 @@ def make_model(table: Mapping[str, Any], kinds: Iterable[type] = ()) -> Velocity
 
 def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ()) -> Law:
     """The law of a table [start] (or of a part of a mixture); others: kinds that the caller knows beside laws."""
-    if not isinstance(table, Mapping):
-        raise ValueError(f"{where} is {inputs.shown(table)}, wanted a table with the kind of a law")
-    arguments = dict(table)
-    kind = inputs.choice(f"{where}.kind", arguments.pop("kind", None), [*LAWS, *others])
-    if kind == "mixture":
-        parts = inputs.sequence(f"{where}.laws", arguments.get("laws", ()), "a list of laws")
-        arguments["laws"] = [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(parts)]
-    return construct(where, LAWS[kind], arguments)
+    if isinstance(table, Mapping) and table.get("kind") == "mixture":
+        parts = inputs.sequence(f"{where}.laws", table.get("laws", ()), "a list of laws")
+        table = {**table, "laws": [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(parts)]}
+    law: Law = chosen(where, table, {**LAWS, **dict.fromkeys(others, Law)})
+    return law
 
 
 def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
@@ -213,6 +220,5 @@ def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
     if "file" in table:
         inputs.known_keys("mesh", table, ("file",))
         return read_mesh(folder / str(table["file"]))
-    arguments = dict(table)
-    kind = inputs.choice("mesh.kind", arguments.pop("kind", None), MESHES)
-    return construct("mesh", MESHES[kind], arguments)
+    mesh: SphereMesh = chosen("mesh", table, MESHES)
+    return mesh

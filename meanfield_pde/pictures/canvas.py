@@ -11,7 +11,6 @@ import numpy as np
 
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 
@@ -65,11 +64,6 @@ def token_look(n: int) -> tuple[float, float]:
     return float(np.clip(1800 / n, 0.5, 5.0)), float(np.clip(20 / np.sqrt(n), 0.2, 0.9))
 
 
-def mesh_of(run: Solution) -> SphereMesh | None:
-    """The mesh of a density; None for tokens."""
-    return run.system.mesh
-
-
 def checked_runs(solutions: tuple[Solution, ...]) -> list[Solution]:
     """One or two runs of different kinds on one sphere, the density first."""
     if not solutions:
@@ -84,7 +78,7 @@ def checked_runs(solutions: tuple[Solution, ...]) -> list[Solution]:
     dimensions = [run.measure(0).dimension for run in runs.values()]
     if len(set(dimensions)) > 1:
         raise ValueError(f"solutions lie in dimensions {dimensions[0]} and {dimensions[1]}, wanted one sphere")
-    return sorted(runs.values(), key=lambda run: mesh_of(run) is None)
+    return sorted(runs.values(), key=lambda run: run.kind == "tokens")
 
 
 def main_direction(runs: list[Solution]) -> FloatArray:
@@ -111,8 +105,7 @@ class States:
 
     def __init__(self, runs: list[Solution], times: FloatArray) -> None:
         self.runs = runs
-        self.density = next((run for run in runs if mesh_of(run) is not None), None)
-        self.tokens = next((run for run in runs if mesh_of(run) is None), None)
+        self.density, self.tokens = (next((run for run in runs if run.kind == kind), None) for kind in ("density", "tokens"))
         self.outputs = [[int(np.abs(run.times - t).argmin()) for t in times] for run in runs]
         self.times = np.stack([run.times[outputs] for run, outputs in zip(runs, self.outputs, strict=True)])
         self.dimension = runs[0].measure(0).dimension

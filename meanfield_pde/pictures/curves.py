@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meanfield_pde.diagnostics.measures import order_parameter
-from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.models.velocity import energy_of
-from meanfield_pde.pictures.canvas import COLOURS, STYLES, mesh_of
+from meanfield_pde.pictures.canvas import COLOURS, STYLES
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -30,11 +29,6 @@ def has_energy(run: Solution) -> bool:
     return not np.isnan(run.history.energy).all()
 
 
-def first_energy(run: Solution) -> Scaled:
-    """At the first output, which comes before the first step of the history."""
-    return energy_of(run.model, run.measure(0), float(run.times[0]))
-
-
 def energy_curves(panel: "Axes", runs: list[Solution]) -> None:
     """Energies of runs that have some (`has_energy`), or their logarithms where energies are too large or vary too much."""
     values, logs = (np.concatenate([run.history[name] for run in runs]) for name in ("energy", "log_energy"))
@@ -42,7 +36,7 @@ def energy_curves(panel: "Axes", runs: list[Solution]) -> None:
     if np.isfinite(logs).all() and np.ptp(logs) > np.log(LINEAR_ENERGY):
         linear = False
     for run in runs:
-        start = first_energy(run)
+        start = energy_of(run.model, run.measure(0), float(run.times[0]))  # the history begins after the first step
         energies = [[start.value], run.history.energy] if linear else [[start.log], run.history.log_energy]
         _curve(panel, run, np.concatenate([run.times[:1], run.history.t]), np.concatenate(energies))
     low, high = panel.get_ylim()
@@ -64,7 +58,6 @@ def order_curves(panel: "Axes", runs: list[Solution], label: str = "order parame
 
 
 def _curve(panel: "Axes", run: Solution, t: FloatArray, values: FloatArray) -> None:
-    mesh = mesh_of(run)
-    label = f"tokens ($n$ = {run.tokens.shape[1]})" if mesh is None else f"density ({mesh.n_cells} cells)"
+    label = f"tokens ($n$ = {run.tokens.shape[1]})" if run.kind == "tokens" else f"density ({run.mesh.n_cells} cells)"
     marker = MARKERS[run.kind] if len(t) <= 3 else ""
     panel.plot(t, values, label=label, linestyle=STYLES[run.kind], color=COLOURS[run.kind], marker=marker, markersize=4)

@@ -16,7 +16,7 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, States
+from meanfield_pde.pictures.canvas import States
 from meanfield_pde.pictures.circles import Circle
 from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
@@ -97,14 +97,12 @@ def _screen(states: States) -> tuple["Figure", Show]:
     parts: Any = figure.subfigures(2, 1, height_ratios=HEIGHTS)
     panel, samples, drawn = parts[0].subplots(), list[Any](), list[Any]()
     draw: Callable[[int], list[Any]]
-    if states.dimension == 2:
-        draw = Circle(panel, states).draw
-    elif states.dimension == 3:
+    if states.dimension == 3:
         maps = Maps(parts[0], panel, states)
         draw, samples = partial(maps.draw, panel=panel, token_area=TOKEN_AREA), maps.samples()
         parts[0].text(0.01, 0.02, maps.note("map").replace(", ", "\n", 1), fontsize=7, color="0.35")
     else:
-        draw = partial(Products(panel, states).draw, fill=True, color=COLOURS["tokens"], alpha=0.8)
+        draw = (Circle if states.dimension == 2 else Products)(panel, states).draw
     show_time = _history(parts[1], states, samples)
     pad = 14.0 if states.dimension == 2 else None  # there are tokens' ticks between the axis and the title
     title = panel.set_title(titles[-1], loc="left", fontsize=11, pad=pad)

@@ -49,11 +49,12 @@ def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> "Fi
 
     runs = canvas.checked_runs(solutions)
     states = States(runs, canvas.even_times(runs, MOST_STATES) if times is None else _checked_times(runs, times))
-    draw, height = {2: (_circle, CIRCLE_HEIGHT), 3: (_maps, MAP_GRIDS[len(states)][2])}.get(states.dimension, (_products, PRODUCTS_HEIGHT))
+    height = {2: CIRCLE_HEIGHT, 3: MAP_GRIDS[len(states)][2]}.get(states.dimension, PRODUCTS_HEIGHT)
     with rc_context(canvas.STYLE):
         figure = canvas.blank_figure(height + HISTORY_HEIGHT)
         parts: Any = figure.subfigures(2, 1, height_ratios=[height, HISTORY_HEIGHT])
-        _histories(parts[1], states, samples=draw(parts[0], states))
+        samples = _maps(parts[0], states) if states.dimension == 3 else _curves(parts[0], states)
+        _histories(parts[1], states, samples)
     return figure
 
 
@@ -81,12 +82,14 @@ def _maps(part: "SubFigure", states: States) -> list[Any]:
     return scene.samples()
 
 
-def _circle(part: "SubFigure", states: States) -> list[Any]:
+def _curves(part: "SubFigure", states: States) -> list[Any]:
+    """All states in one panel; on S^1 beside a diagram over angle and time, if there is more than one output."""
     from matplotlib.lines import Line2D
 
-    several = max(len(run.times) for run in states.runs) > 1
+    on_circle = states.dimension == 2
+    several = on_circle and max(len(run.times) for run in states.runs) > 1
     panel, *others = part.subplots(1, 2 if several else 1, squeeze=False)[0]
-    scene, handles = Circle(panel, states), list[Any]()
+    scene, handles = Circle(panel, states) if on_circle else Products(panel, states), list[Any]()
     for k, (title, colour) in enumerate(zip(states.titles(), canvas.time_colours(len(states)), strict=True)):
         scene.draw(k, colour, rank=k)
         handles.append(Line2D([], [], color=colour, label=title))
@@ -97,15 +100,6 @@ def _circle(part: "SubFigure", states: States) -> list[Any]:
     panel.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, handlelength=1.2, columnspacing=1.2)
     for other in others:
         space_time(part, other, states)
-    return []
-
-
-def _products(part: "SubFigure", states: States) -> list[Any]:
-    panel = part.subplots()
-    scene = Products(panel, states)
-    for k, (title, colour) in enumerate(zip(states.titles(), canvas.time_colours(len(states)), strict=True)):
-        scene.draw(k, color=colour, label=title, linewidth=1.3)
-    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(states), handlelength=1.4)
     return []
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meanfield_pde.measure import Measure
-from meanfield_pde.pictures.canvas import States, spaced
+from meanfield_pde.pictures.canvas import COLOURS, States, spaced
 from meanfield_pde.sphere import FloatArray
 
 if TYPE_CHECKING:
@@ -26,15 +26,16 @@ class Products:
         n = len(states.cloud(0))
         if n < 2:
             raise ValueError(
-                f"solutions[0] has {n} token in dimension {states.dimension}, wanted at least 2, whose inner products are drawn"
+                f"solutions[0] has {n} token in dimension {states.dimension}, wanted at least 2: their inner products are drawn"
             )
         self.panel, self.shares = panel, np.stack([product_shares(states.cloud(k)) for k in range(len(states))])
         low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
         panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
         panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens")
 
-    def draw(self, k: int, **look: Any) -> list[Any]:
-        """State k, and what it is drawn with. look: options of matplotlib's `stairs`."""
+    def draw(self, k: int, colour: Any = None, rank: int = 1) -> list[Any]:
+        """State k, and what it is drawn with: a line if a colour is given, as for states that share the panel, or else a filled area."""
+        look: Any = {"fill": True, "color": COLOURS["tokens"], "alpha": 0.8} if colour is None else {"color": colour, "linewidth": 1.3}
         return [self.panel.stairs(self.shares[k], EDGES, baseline=self.panel.get_ylim()[0], **look)]
 
 

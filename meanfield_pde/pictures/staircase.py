@@ -11,7 +11,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.stages import Stage, stages
-from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, blank_figure, checked_runs, mesh_of, save_figure
+from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, blank_figure, checked_runs, save_figure
 from meanfield_pde.pictures.curves import energy_curves, has_energy
 from meanfield_pde.solution import Solution
 
@@ -59,7 +59,7 @@ def staircase_figure(*solutions: Solution) -> "Figure":
 
 def _stages(run: Solution) -> list[Stage]:
     """Those of some length; a density without atoms has none."""
-    found = stages(run) if mesh_of(run) is None or run.system.atoms else []  # type: ignore[attr-defined]
+    found = stages(run) if run.kind == "tokens" or run.system.atoms else []  # type: ignore[attr-defined]
     return [stage for stage in found if stage.t_end > stage.t_start]
 
 

@@ -21,6 +21,8 @@ from meanfield_pde.files.tables import Table, named
 from meanfield_pde.pictures.canvas import COLOURS, MOST_STATES, STYLE, STYLES, SUFFIXES, blank_figure, save_figure, spaced, time_colours
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
+from meanfield_pde.studies.inner_products import InnerProducts
+from meanfield_pde.studies.kind import Kind
 from meanfield_pde.studies.phase import Phase
 
 if TYPE_CHECKING:
@@ -41,26 +43,32 @@ MOST_COUNTED = 8
 """Numbers of clusters beyond it have one colour."""
 
 
-def draw(path: str | os.PathLike[str], kind: Any, table: Table) -> Path:
+def draw(path: str | os.PathLike[str], kind: Kind, table: Table) -> Path:
     """Write the picture (.png at 200 dpi, or .pdf) of a study's table; returns its path."""
     path = inputs.file_path("path", path, SUFFIXES)
     return save_figure(study_figure(kind, table), path)
 
 
-def study_figure(kind: Any, table: Table) -> "Figure":
+def study_figure(kind: Kind, table: Table) -> "Figure":
     """The picture of `draw` as a matplotlib Figure."""
     from matplotlib import rc_context
 
-    figures: dict[type, Any] = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters}
+    figures: dict[type, Any]
+    figures = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters, InnerProducts: _inner_products}
     with rc_context(STYLE):
-        return figures.get(type(kind), _inner_products)(kind, table)
+        return figures[type(kind)](kind, table)
 
 
-def _sets(kind: Any, table: Table) -> list[tuple[str, Table]]:
-    """The parameter sets, with their values as a title."""
+def _figure_of_sets(kind: Kind, table: Table, margin: float, height: float) -> tuple["Figure", list[tuple[Any, Table]]]:
+    """A figure (inches) with a part for each parameter set, whose values are its title, and the rows of that set."""
     names = table.names[: table.names.index(kind.first_column)]
-    values = dict.fromkeys(tuple(row[: len(names)]) for row in table.rows)
-    return [(named(names, chosen), table.where(**dict(zip(names, chosen, strict=True)))) for chosen in values]
+    sets = list(dict.fromkeys(row[: len(names)] for row in table.rows))
+    figure = blank_figure(margin + height * len(sets))
+    parts: Any = figure.subfigures(len(sets), 1, squeeze=False)[:, 0]
+    if names:
+        for part, values in zip(parts, sets, strict=True):
+            part.suptitle(named(names, values), fontsize=9)
+    return figure, [(part, table.where(**dict(zip(names, values, strict=True)))) for part, values in zip(parts, sets, strict=True)]
 
 
 def _times(table: Table) -> list[float]:
@@ -76,18 +84,14 @@ def _sources(table: Table) -> list[tuple[str, int]]:
 
 
 def _convergence(kind: Convergence, table: Table) -> "Figure":
-    sets = _sets(kind, table)
     rows, columns = -(-len(kind.quantities) // COLUMNS), min(COLUMNS, len(kind.quantities))
-    figure = blank_figure(0.5 + PANEL_HEIGHT * rows * len(sets))
-    parts: Any = figure.subfigures(len(sets), 1, squeeze=False)[:, 0]
+    figure, parts = _figure_of_sets(kind, table, 0.5, PANEL_HEIGHT * rows)
     empty: list[Any] = []
-    for part, (title, chosen) in zip(parts, sets, strict=True):
+    for part, chosen in parts:
         panels = list(part.subplots(rows, columns, squeeze=False).flat)
         for panel, quantity in zip(panels, kind.quantities, strict=False):
             _over_counts(panel, chosen.where(quantity=quantity), quantity)
         empty += panels[len(kind.quantities) :]
-        if title:
-            part.suptitle(title, fontsize=9)
     for panel in empty:
         panel.axis("off")
     if empty:
@@ -146,31 +150,36 @@ def _logarithmic(panel: "Axes", table: Table) -> None:
 
 
 def _phase(kind: Phase, table: Table) -> "Figure":
+    from matplotlib.lines import Line2D
+
     arrays = kind.arrays(table)
     names = [name.removeprefix("share_") for name in arrays if name.startswith("share_")]
     figure = blank_figure(5.2)
     axes = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
     t, beta = arrays["t"], arrays["beta"]
-    shares: Any = None
-    for column, name in enumerate(names):
-        top, bottom = axes[:, column]
+    titles = {name: "limit" if name == "limit" else f"tokens, $n$ = {name}" for name in names}
+    for name, (top, bottom) in zip(names, axes.T, strict=True):
         shares = top.pcolormesh(t, beta, arrays[f"share_{name}"], cmap=SHARES_MAP, vmin=0, vmax=1, rasterized=True, shading="nearest")
         counts = np.ma.masked_less(np.minimum(arrays[f"clusters_{name}"], MOST_COUNTED), 1e-9)
         clusters = bottom.pcolormesh(t, beta, counts, cmap=COUNTS_MAP, vmin=1, vmax=MOST_COUNTED, rasterized=True, shading="nearest")
         for panel in (top, bottom):
             _fronts(panel, arrays, names, kind.front)
-        top.set_title(_source(name))
+        top.set_title(titles[name])
         bottom.set_xlabel("time $t$")
     for panel in axes[:, 0]:
         panel.set_ylabel(r"inverse temperature $\beta$")
     figure.colorbar(shares, ax=axes[0], label="share of pairs that have met", aspect=15)
     figure.colorbar(clusters, ax=axes[1], label="clusters (8: or more)", aspect=15)
-    figure.legend(handles=_front_handles(names, kind.front), loc="outside upper center", ncols=len(names))
+    handles: list[Any] = []
+    for name, title in titles.items():
+        colour, style = _FRONTS[name == "limit"]
+        handles.append(Line2D([], [], color=colour, linestyle=style, label=f"{kind.front:.0%} of the pairs have met: {title}"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(names))
     return figure
 
 
-def _source(name: str) -> str:
-    return "limit" if name == "limit" else f"tokens, $n$ = {name}"
+_FRONTS = (COLOURS["tokens"], STYLES["tokens"]), ("#1F5FD0", STYLES["density"])
+"""Colours and line styles of the fronts of tokens and of the limit."""
 
 
 def _fronts(panel: "Axes", arrays: dict[str, np.ndarray], names: list[str], front: float) -> None:
@@ -178,31 +187,17 @@ def _fronts(panel: "Axes", arrays: dict[str, np.ndarray], names: list[str], fron
     for name in names:
         share = arrays[f"share_{name}"]
         if share.min() < front < share.max():
-            kind = "density" if name == "limit" else "tokens"
-            panel.contour(arrays["t"], arrays["beta"], share, [front], colors=[_FRONTS[kind]], linestyles=[STYLES[kind]], linewidths=1.6)
-
-
-_FRONTS = {"density": "#1F5FD0", "tokens": COLOURS["tokens"]}
-
-
-def _front_handles(names: list[str], front: float) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    kinds = {name: "density" if name == "limit" else "tokens" for name in names}
-    return [
-        Line2D([], [], color=_FRONTS[kind], linestyle=STYLES[kind], label=f"{front:.0%} of the pairs have met: {_source(name)}")
-        for name, kind in kinds.items()
-    ]
+            colour, style = _FRONTS[name == "limit"]
+            panel.contour(arrays["t"], arrays["beta"], share, [front], colors=[colour], linestyles=[style], linewidths=1.6)
 
 
 # -- first clusters
 
 
 def _first_clusters(kind: FirstClusters, table: Table) -> "Figure":
-    sets = _sets(kind, table)
-    figure = blank_figure(0.3 + PANEL_HEIGHT * len(sets))
-    axes = figure.subplots(len(sets), 1, squeeze=False)[:, 0]
-    for panel, (title, chosen) in zip(axes, sets, strict=True):
+    figure, parts = _figure_of_sets(kind, table, 0.3, PANEL_HEIGHT)
+    for part, chosen in parts:
+        panel = part.subplots()
         sources = _sources(chosen)
         clusters = chosen.column("clusters")
         numbers = np.arange(max(clusters.min() - 1, 0), clusters.max() + 2)
@@ -216,9 +211,9 @@ def _first_clusters(kind: FirstClusters, table: Table) -> "Figure":
             bars = panel.bar(numbers + (k - (len(sources) - 1) / 2) * width, shares, width * 0.94, color=colour, alpha=alpha, label=label)
             panel.bar_label(bars, [f"{share:.0%}" if share else "" for share in shares], fontsize=7)
         panel.set_xticks(numbers)
-        panel.set(xlabel="clusters that form first", ylabel="share of runs", title=title)
+        panel.set(xlabel="clusters that form first", ylabel="share of runs")
         panel.margins(y=0.12)
-        panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1.08 if title else 1), ncols=len(sources))
+        panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(sources))
     return figure
 
 
@@ -228,16 +223,12 @@ _LINES: dict[str, Any] = {"tokens": STYLES["density"], "limit": STYLES["tokens"]
 """Here the tokens are the curve and the limit is drawn over it."""
 
 
-def _inner_products(kind: Any, table: Table) -> "Figure":
-    sets = _sets(kind, table)
-    figure = blank_figure(0.5 + 2.6 * len(sets))
-    parts: Any = figure.subfigures(len(sets), 1, squeeze=False)[:, 0]
-    for part, (title, chosen) in zip(parts, sets, strict=True):
+def _inner_products(kind: InnerProducts, table: Table) -> "Figure":
+    figure, parts = _figure_of_sets(kind, table, 0.5, 2.6)
+    for part, chosen in parts:
         left, right = part.subplots(1, 2, width_ratios=[1.6, 1])
         _histograms(left, chosen)
         _means(right, chosen)
-        if title:
-            part.suptitle(title, fontsize=9)
     return figure
 
 

@@ -16,7 +16,6 @@ Data in: a file or nested plain values. Data out: a `Study`, whose jobs are plai
 import copy
 import inspect
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.cases.case import file_digest, make_law, make_mesh, make_model, make_system
+from meanfield_pde.cases.case import check_tables, file_digest, make_law, make_mesh, make_model, make_system, read_tables
 from meanfield_pde.kinds import construct
 from meanfield_pde.laws.law import Law
 from meanfield_pde.solve import output_times
@@ -40,7 +39,7 @@ from meanfield_pde.studies.phase import AXIS, Phase
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Convergence, Phase, FirstClusters, InnerProducts)}
 TABLES = ("mesh", "coarse_mesh", "attention", "start", "solver")
 FILES = ("mesh.file", "coarse_mesh.file")
-KEYS = ("kind", "seed", "times", *TABLES, "particles", "sweep", "made_with")
+VALUES = ("kind", "seed", "times", "made_with")
 LARGEST_BLOCK, BLOCK_TOKENS = 64, 16_384
 """Runs of a job: at most so many, and so many tokens together, whatever the number of workers."""
 
@@ -80,12 +79,12 @@ class Study:
 
     def job(self, parameters: Parameters) -> Job:
         """The limit's job of one set."""
-        return Job("limit", self.kind.name, _job_options(self.kind), parameters.tables, self.times, 0, kinds=self.kinds)
+        options = {name: value for name, value in _options(self.kind).items() if name not in self.kind.reported}
+        return Job("limit", self.kind.name, options, parameters.tables, self.times, seed=0, kinds=self.kinds)
 
     def limit_jobs(self, parameters: Parameters) -> list[Job]:
         """The jobs of the limit of one set; none where each run of tokens has its own."""
-        own = self.particles is not None and self.particles.starts_the_density
-        if not self.has_limit or own:
+        if not self.has_limit or (self.particles is not None and self.particles.starts_the_density):
             return []
         job = self.job(parameters)
         if not self.kind.limit_per_run:
@@ -97,7 +96,7 @@ class Study:
         tables = parameters.tables
         if not self.kind.limit_comes_first:
             tables = {name: tables[name] for name in ("attention", "start") if name in tables}
-        job = Job("tokens", self.kind.name, _job_options(self.kind), tables, self.times, self.seed, self.particles, kinds=self.kinds)
+        job = replace(self.job(parameters), what="tokens", tables=tables, seed=self.seed, particles=self.particles)
         return [
             replace(job, count=count, first=first, last=min(first + block, self.runs))
             for count in self.counts
@@ -120,31 +119,20 @@ def read_study(path: str | Path, kinds: Iterable[type] = ()) -> Study:
     Raises FileNotFoundError, or ValueError naming the key.
     """
     file = inputs.file_path("path", path)
-    if not file.is_file():
-        raise FileNotFoundError(f"no study file {file}")
-    try:
-        text = file.read_text(encoding="utf-8")
-        tables = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is neither TOML nor JSON: {error}") from None
-    if not isinstance(tables, dict):
-        raise ValueError(f"{file} holds {inputs.shown(tables)}, wanted the tables of a study")
-    return make_study(tables, file.parent, kinds)
+    languages = {".json": (json.loads, "JSON")}
+    return make_study(read_tables("study", file, *languages.get(file.suffix, ())), file.parent, kinds)
 
 
 def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable[type] = ()) -> Study:
-    """The study in nested plain values. Raises ValueError naming the key; every parameter set is built once to see that it can be."""
-    kind = _kind(tables)
-    for name in ("times", "start"):
-        if name not in tables:
-            raise ValueError(f"study: {name} is missing")
-    for name in (*TABLES, "particles", "sweep"):
-        if not isinstance(tables.get(name, {}), Mapping):
-            raise ValueError(f"study: {name} is {tables[name]!r}, wanted a table [{name}]")
+    """The study in nested plain values. Raises ValueError naming the key; each parameter set is built once to see that it can be."""
+    kind_of = KINDS[inputs.choice("kind", tables.get("kind", "convergence"), KINDS)]
+    options = inspect.signature(kind_of).parameters
+    check_tables("study", tables, (*VALUES, *options), (*TABLES, "particles", "sweep"), needed=("times", "start"))
+    kind: Kind = construct("study", kind_of, {key: value for key, value in tables.items() if key in options})
     seed = inputs.integer("seed", tables.get("seed", 0), low=0)
     times = _times(tables["times"])
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
-    plain = _plain_tables(tables, folder)
+    plain = _plain_tables(kind, tables, folder)
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
     for name in sweep.keys() & FILES:
         sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
@@ -153,19 +141,8 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
     return study
 
 
-def _kind(tables: Mapping[str, Any]) -> Kind:
-    name = inputs.choice("kind", tables.get("kind", "convergence"), KINDS)
-    options = inspect.signature(KINDS[name]).parameters
-    inputs.known_keys("study", tables, (*KEYS, *options))
-    return construct("study", KINDS[name], {key: value for key, value in tables.items() if key in options})
-
-
 def _options(kind: Kind) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(kind).items()}
-
-
-def _job_options(kind: Kind) -> dict[str, Any]:
-    return {name: value for name, value in _options(kind).items() if name not in kind.reported}
 
 
 def _times(value: Any) -> tuple[float, ...]:
@@ -187,20 +164,20 @@ def _values(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _plain_tables(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The tables that make the jobs: with the coarse mesh, absolute file names and what is in those files."""
+def _plain_tables(kind: Kind, tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The tables that make the jobs: with the coarse mesh, absolute file names and the checksums of those files."""
     plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
-    if "mesh" in plain and tables.get("kind", "convergence") == "convergence":
-        if "coarse_mesh" not in plain:
-            plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
-    elif "coarse_mesh" in plain:
+    compares = isinstance(kind, Convergence) and "mesh" in plain
+    if compares and "coarse_mesh" not in plain:
+        plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
+    if "coarse_mesh" in plain and not compares:
         raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
     _with_files(plain, folder)
     return plain
 
 
 def _with_files(tables: dict[str, Any], folder: Path = Path()) -> None:
-    """Makes names of mesh files absolute, and adds what is in them."""
+    """Makes names of mesh files absolute, and adds the checksums of the files."""
     for name in ("mesh", "coarse_mesh"):
         if "file" in tables.get(name, {}):
             file = (folder / str(tables[name]["file"])).resolve()
@@ -233,9 +210,8 @@ def _sets(tables: Mapping[str, Any], sweep: Mapping[str, tuple[Any, ...]]) -> It
             for depth, part in enumerate(path, 1):
                 table = table.setdefault(part, {})
                 if not isinstance(table, MutableMapping):
-                    raise ValueError(
-                        f"sweep: {name!r} goes through {'.'.join(path[:depth])}, which is {inputs.shown(table)}, wanted a table"
-                    )
+                    where = ".".join(path[:depth])
+                    raise ValueError(f"sweep: {name!r} goes through {where}, which is {inputs.shown(table)}, wanted a table")
             table[last] = value
             if path[0] == "mesh" and follows:
                 changed["coarse_mesh"] = _half_as_fine(changed["mesh"])
@@ -258,7 +234,7 @@ def _check(study: Study) -> None:
     if particles is not None and particles.sampling not in kind.samplings:
         wanted = " or ".join(map(repr, kind.samplings))
         raise ValueError(f"particles.sampling is {particles.sampling!r} in a study of kind {kind.name!r}, wanted {wanted}")
-    systems: dict[str, Any] = {}
+    dimensions: dict[str, int] = {}
     for parameters in study.sets:
         tables = parameters.tables
         model, law = make_model(tables.get("attention", {}), study.kinds), _law(kind, tables["start"])
@@ -266,12 +242,12 @@ def _check(study: Study) -> None:
             raise ValueError(f"start lives in R^{law.dimension}, wanted R^{model.dimension} like the attention's matrices")
         if particles is not None and particles.sampling == "stratified" and law.dimension > 3:
             raise ValueError(f"particles.sampling is 'stratified' in R^{law.dimension}, wanted R^2 or R^3")
-        for name in ("mesh", "coarse_mesh"):
-            described = json.dumps([tables.get(name), tables.get("solver", {})], sort_keys=True)
-            if name in tables and described not in systems:
-                systems[described] = make_system(tables[name], tables.get("solver", {}), model)[0].mesh.dimension
-            if name in tables and systems[described] != law.dimension:
-                raise ValueError(f"start lives in R^{law.dimension}, wanted R^{systems[described]} like the {name}")
+        for name in [name for name in ("mesh", "coarse_mesh") if name in tables]:
+            described = json.dumps([tables[name], tables.get("solver", {})], sort_keys=True)
+            if described not in dimensions:
+                dimensions[described] = make_system(tables[name], tables.get("solver", {}), model)[0].mesh.dimension
+            if dimensions[described] != law.dimension:
+                raise ValueError(f"start lives in R^{law.dimension}, wanted R^{dimensions[described]} like the {name}")
 
 
 def _law(kind: Kind, start: Mapping[str, Any]) -> Law:

@@ -92,7 +92,7 @@ def _planned(asked: Mapping[str, Any] | str | Path | Study, kinds: tuple[type, .
 
 def perform(job: Job, limit: Arrays | None = None) -> Arrays:
     """What a job computes, with one thread."""
-    kind = KINDS[job.kind](**{name: tuple(value) if isinstance(value, list) else value for name, value in job.options.items()})
+    kind = KINDS[job.kind](**job.options)
     try:
         with single_threaded():
             return kind.limit(job) if job.what == "limit" else kind.tokens(job, limit)
