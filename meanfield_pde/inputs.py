@@ -29,15 +29,7 @@ _short.maxstring = _short.maxother = _short.maxlong = 60
 """Characters of a bad value that a sentence quotes."""
 
 
-def number(
-    name: str,
-    value: Any,
-    *,
-    low: float = -np.inf,
-    high: float = np.inf,
-    above: float | None = None,
-    most: float = np.inf,
-) -> float:
+def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf, above: float = -np.inf, most: float = np.inf) -> float:
     """Return `value` as a finite float in [low, high] (and > above); ValueError otherwise.
 
     most: a practical upper limit (of memory, say). Other than `high`, it is mentioned only in the message to a value that exceeds it.
@@ -50,7 +42,7 @@ def number(
         raise ValueError(f"{name} is {shown(value)}, wanted a number")
     if not np.isfinite(result):
         raise ValueError(f"{name} is {shown(value)}, wanted a finite number")
-    if above is not None and not result > above:
+    if not result > above:
         raise ValueError(f"{name} is {result:g}, wanted a number > {above:g}")
     if not low <= result <= high:
         wanted = f"at least {low:g}" if high == np.inf else f"in [{low:g}, {high:g}]"
@@ -121,8 +113,7 @@ def real_array(name: str, value: ArrayLike, shape: tuple[int | str, ...], like: 
         result = None
     if result is None:
         raise ValueError(f"{name} is not an array of numbers but {shown(value)}, wanted shape {_shape(shape)}{like}")
-    fits = result.ndim == len(shape) and all(isinstance(n, str) or n == m for n, m in zip(shape, result.shape, strict=True))
-    if not fits:
+    if result.ndim != len(shape) or any(n != m for n, m in zip(shape, result.shape, strict=True) if not isinstance(n, str)):
         raise ValueError(f"{name} has shape {result.shape}, wanted {_shape(shape)}{like}")
     return result
 

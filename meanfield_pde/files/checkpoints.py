@@ -30,7 +30,7 @@ from meanfield_pde.stepping.stepper import Stepper
 
 RUNNING = "running"
 LARGEST_SHARE = 20.0
-"""By the clock, a checkpoint is due no sooner than this many times the seconds that the last one took."""
+"""With `every_seconds`, the time between checkpoints is at least this many times the time that writing the last one took."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,7 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one run. stepper, times and t_end: the run's, which the file must know to go on. earlier: the checkpoint
-    that the run goes on from."""
+    """Writes the checkpoints of one run. stepper, times, t_end: what `resume` must know. earlier: the checkpoint that the run continues."""
 
     def __init__(
         self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float, earlier: "StoredCheckpoint | None" = None
@@ -77,9 +76,8 @@ class CheckpointWriter:
         """The writer of a run as its checkpoint left it; a damaged newest file gives way to the one that is taken up."""
         if stored.source != stored.rule.path:
             os.replace(stored.source, stored.rule.path)
-        writer = cls(stored.rule, stored.stepper, stored.times, stored.t_end, stored)
-        writer._remove_parts()
-        return writer
+        remove_parts(stored.rule.path, stored.rule.previous)
+        return cls(stored.rule, stored.stepper, stored.times, stored.t_end, stored)
 
     def due(self, t: float, steps: int) -> bool:
         """Whether there is no checkpoint yet, or the rule asks for one at this time and number of steps."""
@@ -96,7 +94,7 @@ class CheckpointWriter:
         begun = time.monotonic()
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
         digests = _digests(solution)
-        kept = self._settings | {"outputs": outputs, "work": dict(work), "run": dict(memory), "rule": rule, "digests": digests}
+        kept = self._settings | {"outputs": outputs, "work": dict(work), "memory": dict(memory), "rule": rule, "digests": digests}
         self._put(solution, kept)
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
         self._clock = time.monotonic()
@@ -113,27 +111,19 @@ class CheckpointWriter:
 
     def _put(self, solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
         """In place of the newest file, which becomes the previous one if it is this run's."""
+        path, previous = self._rule.path, self._rule.previous
         if not self._begun:
-            self._clear(solution)
-        save(self._rule.path, solution, memory, self._rule.previous if self._begun else None)
+            described(solution.system, "system")  # an earlier run's files stay if this one's system cannot be stored
+            path.parent.mkdir(parents=True, exist_ok=True)
+            previous.unlink(missing_ok=True)
+            remove_parts(path, previous)
+        save(path, solution, memory, previous if self._begun else None)
         self._begun = True
-
-    def _clear(self, solution: Solution) -> None:
-        """Makes the folder, and removes what an earlier run left beside its newest file; not if the system cannot be stored."""
-        described(solution.system, "system")
-        self._rule.path.parent.mkdir(parents=True, exist_ok=True)
-        self._rule.previous.unlink(missing_ok=True)
-        self._remove_parts()
-
-    def _remove_parts(self) -> None:
-        for path in (self._rule.path, self._rule.previous):
-            remove_parts(path)
 
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """What a checkpoint holds: the solution (its last row the state), the stepper, and the rest of `CheckpointWriter.write`; source: its
-    file."""
+    """What the file `source` holds: the solution, whose last row is the state, the stepper, and the other arguments of the writer."""
 
     solution: Solution
     stepper: Stepper
@@ -190,8 +180,8 @@ def _read(source: Path, rule: Checkpoint, kinds: tuple[type, ...]) -> StoredChec
     solution, kept = load(source, kinds), read_memory(source)
     if solution.status != RUNNING or kept is None:
         raise _OverError(f"{source} holds a run that is over ({solution.status}), wanted a checkpoint of one under way")
-    columns = {name: np.asarray(values) for name, values in solution.columns.items()}
-    solution = replace(solution, columns=columns)  # damage to an earlier output is met here
+    # all outputs are read here, so that a damaged one is found now and not when the run is over
+    solution = replace(solution, columns={name: np.asarray(values) for name, values in solution.columns.items()})
     differing = [name for name, digest in _digests(solution).items() if kept["digests"].get(name) != digest]
     if differing:
         raise ValueError(f"{source} is no whole checkpoint: its {' and '.join(differing)} differ from what was written")
@@ -199,17 +189,8 @@ def _read(source: Path, rule: Checkpoint, kinds: tuple[type, ...]) -> StoredChec
         stepper = restored(kept["stepper"], with_own(STORED, kinds))
     except UnknownKindError as error:
         raise UnknownKindError(f"{source} cannot be read: {error}") from None
-    return StoredCheckpoint(
-        solution=solution,
-        stepper=stepper,
-        rule=replace(rule, **kept["rule"]),
-        times=kept["times"],
-        t_end=kept["t_end"],
-        outputs=kept["outputs"],
-        work=kept["work"],
-        memory=kept["run"],
-        source=source,
-    )
+    others = {name: kept[name] for name in ("times", "t_end", "outputs", "work", "memory")}
+    return StoredCheckpoint(solution, stepper, replace(rule, **kept["rule"]), source=source, **others)
 
 
 def _digests(solution: Solution) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What a file of cells holds: points of space, cells of VTK's types, and the arrays a mesh is made of; and two readers of such files.
 
-Data in: the bytes of a .stl (binary or text) or .obj file. Data out: `Contents`, before anything is judged; ValueError with one sentence.
+Data in: the bytes of a .stl (binary or text) or .obj file. Data out: `Contents`, not checked as a mesh, or ValueError with one sentence.
 A .stl file is a list of triangles, each with its own corners: equal ones are made one point here. Of a .obj file the points (v), faces (f),
 lines (l) and single points (p) are read; texture, normals and groups are not.
 Sources: vtkCellType.h (type numbers); M. Burns, Automated Fabrication, section 6.5 (1993); Wavefront, Advanced Visualizer manual, app. B1.

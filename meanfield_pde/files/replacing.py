@@ -23,11 +23,12 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def remove_parts(path: Path) -> None:
-    """Remove what processes that were killed while they wrote `path` left of it."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        if not _is_running(part.name.split(".")[-2]):
-            part.unlink(missing_ok=True)
+def remove_parts(*paths: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote one of these paths."""
+    for path in paths:
+        for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+            if not _is_running(part.name.split(".")[-2]):
+                part.unlink(missing_ok=True)
 
 
 def _is_running(process: str) -> bool:

@@ -8,7 +8,7 @@ values (`kinds`), as JSON, in which arrays stand under their names, and these ar
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,7 @@ ARCHIVE = b"PK\3\4"
 """How a file of format 2 or older begins."""
 GROUP, RUN, MEMORY = "meanfield_pde", "run", "memory"
 VALUES, ARRAY = "values", "array"
+FileName: TypeAlias = str | os.PathLike[str]
 SHOWN = ("masses", "positions")
 """Columns that the group VTKHDF has."""
 WORD = "S8"
@@ -35,12 +36,7 @@ DAMAGED = (AttributeError, LookupError, OSError, OverflowError, RuntimeError, Ty
 """What h5py and the records raise for a file that is damaged or another one's."""
 
 
-def save(
-    path: str | os.PathLike[str],
-    solution: Solution,
-    memory: Mapping[str, Any] | None = None,
-    previous: str | os.PathLike[str] | None = None,
-) -> None:
+def save(path: FileName, solution: Solution, memory: Mapping[str, Any] | None = None, previous: FileName | None = None) -> None:
     """Write a run to `path` (`.vtkhdf`), which is replaced in one move once the new file is whole and on the disk.
 
     A reader sees the old or the new file, so that a run can be looked at while it is under way; a failure leaves the old one alone.
@@ -53,7 +49,11 @@ def save(
     kept = None if previous is None else inputs.file_path("previous", previous, (SUFFIX,))
     run = _described(solution)
     with durable(target, kept) as temporary, vtkhdf.create(temporary) as file:
-        _write_shown(file, solution)
+        columns, mesh = solution.columns, solution.system.mesh
+        if mesh is None:
+            vtkhdf.write_points(file, solution.times, columns["masses"], columns["positions"])
+        else:
+            vtkhdf.write_cells(file, mesh, solution.times, columns["masses"])
         group = file.create_group(GROUP)
         group.attrs["format"] = FORMAT
         _put(group.create_group(RUN), run)
@@ -97,23 +97,15 @@ def read_memory(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 def _described(solution: Solution) -> dict[str, Any]:
     """All of a run but the columns that are shown."""
-    stored_events = np.asarray(solution.events).astype(_stored_event_type(solution.events.dtype))
+    kinds = [(name, WORD if name == "kind" else solution.events.dtype[name]) for name in solution.events.dtype.names or ()]
     return {
         "system": described(solution.system, "system"),
         "status": solution.status,
         "record": solution.record,
         "history": np.asarray(solution.history),
-        "events": stored_events,
+        "events": np.asarray(solution.events).astype(kinds),
         "columns": {name: values for name, values in solution.columns.items() if name not in SHOWN},
     }
-
-
-def _write_shown(file: "h5py.File", solution: Solution) -> None:
-    columns, mesh = solution.columns, solution.system.mesh
-    if mesh is None:
-        vtkhdf.write_points(file, solution.times, columns["masses"], columns["positions"])
-    else:
-        vtkhdf.write_cells(file, mesh, solution.times, columns["masses"])
 
 
 def _solution(file: "h5py.File", known: Kinds) -> Solution:
@@ -176,7 +168,3 @@ def _with_arrays(value: Any, group: "h5py.Group") -> Any:
         array.setflags(write=False)
         return array
     return {name: _with_arrays(entry, group) for name, entry in value.items()}
-
-
-def _stored_event_type(kinds: np.dtype) -> np.dtype:
-    return np.dtype([(name, WORD if name == "kind" else kind) for name, (kind, *_) in (kinds.fields or {}).items()])

@@ -46,12 +46,7 @@ class PerturbedUniform:
     _coefficients: tuple[FloatArray, ...] = field(repr=False)
 
     def __init__(
-        self,
-        d: int,
-        modes: Sequence[tuple[int, float, ArrayLike]] = (),
-        noise: float = 0.0,
-        max_degree: int = 16,
-        seed: int | None = None,
+        self, d: int, modes: Sequence[tuple[int, float, ArrayLike]] = (), noise: float = 0.0, max_degree: int = 16, seed: int | None = None
     ) -> None:
         dimension = inputs.integer("d", d, low=2, most=LARGEST_DIMENSION)
         size = inputs.number("noise", noise, low=0.0, most=LARGEST_AMPLITUDE)
