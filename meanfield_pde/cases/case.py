@@ -99,9 +99,7 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collectio
     if "mesh" not in tables and "particles" not in tables:
         raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
     if "solver" in tables and "mesh" not in tables:
-        raise ValueError(
-            "case: solver is given without mesh, wanted it beside a density only; tokens have method, rtol and atol in [particles]"
-        )
+        raise ValueError("case: solver is given without mesh, wanted [solver] for a density; tokens have method, rtol, atol in [particles]")
     t_end = inputs.number("t_end", tables["t_end"], above=0.0)
     times = output_times(t_end, tables.get("save_every"), tables.get("save_at"))
     attention = make_model(tables.get("attention", {}), kinds)
@@ -166,19 +164,16 @@ def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: "_Start",
 
 @dataclass(frozen=True)
 class _Start:
-    """A law, or tokens of one's own that are binned or smoothed onto the mesh."""
+    """A law; or tokens of one's own, which have a law if they are smoothed onto the mesh and none if they are binned."""
 
-    law: Law | None = None
+    law: Law | None
     own_tokens: Measure | None = None
-    bandwidth: float | None = None
 
     def averages(self, mesh: SphereMesh) -> FloatArray:
         if self.law is not None:
             return project(mesh, self.law)
         assert self.own_tokens is not None, "a start is a law or tokens"
-        if self.bandwidth is None:
-            return bin_tokens(mesh, self.own_tokens)
-        return project(mesh, Smoothed(self.own_tokens, self.bandwidth))
+        return bin_tokens(mesh, self.own_tokens)
 
     def tokens(self, table: Mapping[str, Any]) -> FloatArray | Measure:
         if self.own_tokens is not None:
@@ -192,13 +187,14 @@ class _Start:
 
 def _start(table: Mapping[str, Any], folder: Path) -> _Start:
     if table.get("kind") != "tokens":
-        return _Start(law=make_law("start", table, others=("tokens",)))
+        return _Start(make_law("start", table, others=("tokens",)))
     inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
     check_needed("start", table, ("file",))
     options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     measure = read_tokens(folder / str(table["file"]), **options)
-    bandwidth = inputs.number("start.bandwidth", table["bandwidth"], above=0.0) if "bandwidth" in table else None
-    return _Start(own_tokens=measure, bandwidth=bandwidth)
+    if "bandwidth" not in table:
+        return _Start(None, measure)
+    return _Start(Smoothed(measure, inputs.number("start.bandwidth", table["bandwidth"], above=0.0)), measure)
 
 
 def make_model(table: Mapping[str, Any], kinds: Iterable[type] = ()) -> VelocityModel:

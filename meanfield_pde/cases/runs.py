@@ -261,15 +261,12 @@ def _refuse_given(path: Path, what: str, **options: Any) -> None:
 
 
 def _rules(folder: Path, every: str) -> dict[str, Checkpoint]:
-    return {kind: _rule(folder / name, every) for kind, name in RESULTS.items()}
-
-
-def _rule(path: Path, every: str) -> Checkpoint:
-    """The rule in words: "60s", "100steps" or "0.5"."""
+    """The rule of each kind of part; every: "60s", "100steps" or "0.5"."""
     for ending, name, read in (("steps", "every_steps", int), ("s", "every_seconds", float), ("", "every_time", float)):
         if isinstance(every, str) and every.endswith(ending):
             try:
-                return Checkpoint(path, **{name: read(every.removesuffix(ending))})  # type: ignore[arg-type]
+                rule: Any = {name: read(every.removesuffix(ending))}
+                return {kind: Checkpoint(folder / result, **rule) for kind, result in RESULTS.items()}
             except ValueError:
                 break
     raise ValueError(f"checkpoint_every is {every!r}, wanted seconds such as '60s', steps such as '100steps' or model time such as '0.5'")

@@ -15,8 +15,12 @@ from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
     from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.figure import SubFigure as SubFigure
+else:
+    Axes = Figure = SubFigure = Any
 
 SUFFIXES = (".png", ".pdf")
 STYLE: Any = {"axes.linewidth": 0.8, "lines.linewidth": 1.5, "mathtext.fontset": "dejavusans"}
@@ -50,6 +54,13 @@ def save_figure(figure: "Figure", path: Path) -> Path:
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
     return path
+
+
+def handle(label: str, **look: Any) -> Any:
+    """A line of a legend that stands for nothing in particular in the picture."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
 
 
 def time_colours(count: int) -> Any:

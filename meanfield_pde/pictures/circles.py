@@ -4,7 +4,7 @@ Data in: `States`. Data out: states, and all outputs of their runs over time, dr
 where the last state has its mass.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,9 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, States
+from meanfield_pde.pictures.canvas import COLOURS, Axes, States, SubFigure
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
 
 ANGLE_PIXELS, TIME_PIXELS, MOST_PATHS = 720, 500, 150
 """Of the diagram over angle and time: its resolution, and how many tokens have their paths drawn."""
@@ -29,7 +25,7 @@ FILL = 0.25
 class Circle:
     """A panel, empty at first, over the angle, with fixed scales: of densities on the left, of the masses of atoms on the right."""
 
-    def __init__(self, panel: "Axes", states: States) -> None:
+    def __init__(self, panel: Axes, states: States) -> None:
         self.panel, self.states, self.middle = panel, states, middle_angle(states.runs)
         extremes = states.extremes()
         self.has_curves = len(extremes) > 0
@@ -124,7 +120,7 @@ def token_density(measure: Measure, middle: float) -> tuple[FloatArray, FloatArr
     return np.histogram(angles_about(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges), edges
 
 
-def _angle_axis(panel: "Axes", axis: str, middle: float) -> None:
+def _angle_axis(panel: Axes, axis: str, middle: float) -> None:
     """axis: "x" or "y"."""
     quarters = [round(middle / (np.pi / 2)) + k for k in range(-2, 3)]
     names = {0: "0", 1: "\\pi/2", 2: "\\pi", 3: "3\\pi/2", 4: "2\\pi"}
@@ -133,7 +129,7 @@ def _angle_axis(panel: "Axes", axis: str, middle: float) -> None:
     panel.set(**{f"{axis}label": "angle $\\theta$ (rad)"})
 
 
-def _density_axis(panel: "Axes", shown: FloatArray, counts: FloatArray) -> None:
+def _density_axis(panel: Axes, shown: FloatArray, counts: FloatArray) -> None:
     """The scale of what is shown, high enough for histograms beside it."""
     scale = canvas.density_scale(shown)
     low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
@@ -142,7 +138,7 @@ def _density_axis(panel: "Axes", shown: FloatArray, counts: FloatArray) -> None:
     panel.set_ylabel("density $\\rho$ (1/rad)")
 
 
-def space_time(part: "SubFigure", panel: "Axes", states: States) -> None:
+def space_time(part: SubFigure, panel: Axes, states: States) -> None:
     """Every output of the runs, not only the states: the density in colours, paths of its atoms and of tokens."""
     middle, density, tokens = middle_angle(states.runs), states.density, states.tokens
     if density is not None:
@@ -160,7 +156,7 @@ def space_time(part: "SubFigure", panel: "Axes", states: States) -> None:
     panel.margins(x=0)
 
 
-def _image(part: "SubFigure", panel: "Axes", run: Solution, outputs: IntArray, middle: float) -> None:
+def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middle: float) -> None:
     edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
     angles = (edges[1:] + edges[:-1]) / 2
     values = canvas.cell_density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
@@ -170,7 +166,7 @@ def _image(part: "SubFigure", panel: "Axes", run: Solution, outputs: IntArray, m
         panel.pcolormesh(borders, edges, values.T, norm=norm, cmap=canvas.COLOUR_MAP, rasterized=True)
 
 
-def _atom_paths(panel: "Axes", t: FloatArray, atoms: list[Measure], middle: float) -> None:
+def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float) -> None:
     """Atoms from output to output; each goes on in the nearest that is not lighter, since atoms only gain mass."""
     from matplotlib.collections import LineCollection
 

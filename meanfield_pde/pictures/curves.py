@@ -3,18 +3,13 @@
 Data in: runs. Data out: curves in a panel, one per run.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from meanfield_pde.diagnostics.measures import order_parameter
 from meanfield_pde.models.velocity import energy_of
-from meanfield_pde.pictures.canvas import COLOURS, STYLES
+from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINEAR_ENERGY = 100.0
 """Energies that vary by less than this factor, and stay below its square, have a linear scale."""
@@ -29,7 +24,7 @@ def has_energy(run: Solution) -> bool:
     return not np.isnan(run.history.energy).all()
 
 
-def energy_curves(panel: "Axes", runs: list[Solution]) -> None:
+def energy_curves(panel: Axes, runs: list[Solution]) -> None:
     """Energies of runs that have some (`has_energy`), or their logarithms where energies are too large or vary too much."""
     values, logs = (np.concatenate([run.history[name] for run in runs]) for name in ("energy", "log_energy"))
     linear = bool(np.isfinite(values).all()) and float(np.abs(values).max()) < LINEAR_ENERGY**2
@@ -47,7 +42,7 @@ def energy_curves(panel: "Axes", runs: list[Solution]) -> None:
     panel.set_ylabel("energy $E$" if linear else "log energy, $\\log E$")
 
 
-def order_curves(panel: "Axes", runs: list[Solution], label: str = "order parameter $|\\int x\\,d\\mu|$") -> None:
+def order_curves(panel: Axes, runs: list[Solution], label: str = "order parameter $|\\int x\\,d\\mu|$") -> None:
     top = SMALLEST_SPAN
     for run in runs:
         values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
@@ -57,7 +52,7 @@ def order_curves(panel: "Axes", runs: list[Solution], label: str = "order parame
     panel.set_ylabel(label)
 
 
-def _curve(panel: "Axes", run: Solution, t: FloatArray, values: FloatArray) -> None:
+def _curve(panel: Axes, run: Solution, t: FloatArray, values: FloatArray) -> None:
     label = f"tokens ($n$ = {run.tokens.shape[1]})" if run.kind == "tokens" else f"density ({run.mesh.n_cells} cells)"
     marker = MARKERS[run.kind] if len(t) <= 3 else ""
     panel.plot(t, values, label=label, linestyle=STYLES[run.kind], color=COLOURS[run.kind], marker=marker, markersize=4)

@@ -16,7 +16,7 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import States
+from meanfield_pde.pictures.canvas import Figure, States, SubFigure
 from meanfield_pde.pictures.circles import Circle
 from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
@@ -25,7 +25,6 @@ from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
     from PIL.Image import Image
 
 MOST_FRAMES = 300
@@ -90,7 +89,7 @@ def _time_style(times: FloatArray) -> str:
     return f".{decimals}f" if len(f"{times.max():.{decimals}f}") <= LONGEST_TIME else ".4g"
 
 
-def _screen(states: States) -> tuple["Figure", Show]:
+def _screen(states: States) -> tuple[Figure, Show]:
     """The figure, laid out for good, and what shows a frame in it."""
     titles = states.titles(_time_style(states.times))
     figure = canvas.blank_figure(sum(HEIGHTS))
@@ -120,7 +119,7 @@ def _screen(states: States) -> tuple["Figure", Show]:
     return figure, show
 
 
-def _history(part: "SubFigure", states: States, samples: list[Any]) -> Show:
+def _history(part: SubFigure, states: States, samples: list[Any]) -> Show:
     """The energy, or else the order parameter; a line at the frame's time, dots where it meets the curves. samples: more for the legend."""
     panel = part.subplots()
     with_energy = [run for run in states.runs if has_energy(run)]
@@ -147,7 +146,7 @@ def _history(part: "SubFigure", states: States, samples: list[Any]) -> Show:
     return show
 
 
-def _write_gif(figure: "Figure", show: Show, count: int, path: Path, fps: float) -> None:
+def _write_gif(figure: Figure, show: Show, count: int, path: Path, fps: float) -> None:
     """One palette for all frames, and no dither: nothing flickers, and what does not change costs nothing."""
     from PIL import Image
 
@@ -176,7 +175,7 @@ def _mean_colours(image: "Image", palette: "Image") -> list[int]:
     return np.where(counts, sums / np.maximum(counts, 1), own).round().astype(int).ravel().tolist()
 
 
-def _pixels(figure: "Figure", show: Show, k: int) -> "Image":
+def _pixels(figure: Figure, show: Show, k: int) -> "Image":
     from PIL import Image
 
     show(k)
@@ -196,7 +195,7 @@ def _ffmpeg(path: Path) -> str:
         ) from None
 
 
-def _write_mp4(ffmpeg: str, figure: "Figure", show: Show, count: int, path: Path, fps: float) -> None:
+def _write_mp4(ffmpeg: str, figure: Figure, show: Show, count: int, path: Path, fps: float) -> None:
     from matplotlib import rc_context
     from matplotlib.animation import FFMpegWriter
 

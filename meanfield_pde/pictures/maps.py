@@ -8,19 +8,15 @@ centred where the last state has its mass.
 Source: Snyder, Map Projections, USGS Professional Paper 1395 (1987), p. 251.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, States
+from meanfield_pde.pictures.canvas import COLOURS, Axes, States, SubFigure, handle
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
 
 MAP_PIXELS = 1200
 """Width of a map; its height is half of that."""
@@ -31,7 +27,7 @@ DOT_AREA, DOT_EDGE, DOTS_SHOWN = 160.0, 0.6, (0.1, 0.5, 1.0)
 class Maps:
     """Maps on some axes of a part of a figure, empty at first, all in one frame (`map_frame`) and on one scale of colours."""
 
-    def __init__(self, part: "SubFigure", axes: Any, states: States) -> None:
+    def __init__(self, part: SubFigure, axes: Any, states: States) -> None:
         self.states, self.frame = states, map_frame(canvas.main_direction(states.runs))
         extremes = states.extremes()
         self._norm = canvas.colour_bar(part, axes, extremes) if len(extremes) else None
@@ -39,7 +35,7 @@ class Maps:
         for panel in np.ravel(axes):
             _globe(panel, self.frame, grey=self._norm is None)
 
-    def draw(self, k: int, panel: "Axes", token_area: float = 1.0) -> list[Any]:
+    def draw(self, k: int, panel: Axes, token_area: float = 1.0) -> list[Any]:
         """State k, and what it is drawn with. token_area: factor of the area of a token's dot."""
         drawn: list[Any] = []
         if self._cells is not None:
@@ -58,13 +54,11 @@ class Maps:
 
     def samples(self) -> list[Any]:
         """Dots of atoms for a legend; empty if there is no atom."""
-        from matplotlib.lines import Line2D
-
         if not any(map(len, self.states.atoms)):
             return []
         style: Any = {"linestyle": "", "marker": "o", "color": COLOURS["atoms"], "markeredgecolor": "white", "markeredgewidth": DOT_EDGE}
         labels = [f"atom of mass {DOTS_SHOWN[0]:g}", *(f"{mass:g}" for mass in DOTS_SHOWN[1:])]
-        return [Line2D([], [], markersize=np.sqrt(DOT_AREA * m), label=label, **style) for m, label in zip(DOTS_SHOWN, labels, strict=True)]
+        return [handle(label, markersize=np.sqrt(DOT_AREA * m), **style) for m, label in zip(DOTS_SHOWN, labels, strict=True)]
 
     def note(self, maps: str) -> str:
         """What a reader must know of the projection. maps: "map" or "maps"."""
@@ -101,7 +95,7 @@ def map_cells(mesh: SphereMesh, frame: FloatArray) -> IntArray:
     return cells
 
 
-def _globe(panel: "Axes", frame: FloatArray, grey: bool) -> None:
+def _globe(panel: Axes, frame: FloatArray, grey: bool) -> None:
     """An empty map, whose outline is the panel's first patch; parallels every 30 and meridians every 45 degrees about the z axis."""
     from matplotlib.patches import Ellipse
 

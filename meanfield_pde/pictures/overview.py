@@ -6,22 +6,19 @@ diagram over angle and time on S^1 (`circles`), histograms of inner products in 
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import ArrayLike
 
 from meanfield_pde import inputs
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import MOST_STATES, States
+from meanfield_pde.pictures.canvas import MOST_STATES, Figure, States, SubFigure, handle
 from meanfield_pde.pictures.circles import Circle, space_time
 from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
 from meanfield_pde.pictures.products import Products
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
 
 MAP_GRIDS = {1: (1, 1, 3.5), 2: (1, 2, 2.1), 3: (1, 3, 1.6), 4: (2, 2, 3.9)}
 """Rows, columns and height in inches for a number of maps."""
@@ -43,7 +40,7 @@ def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLik
     return canvas.save_figure(overview_figure(*solutions, times=times), path)
 
 
-def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> "Figure":
+def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> Figure:
     """The picture of `overview` as a matplotlib Figure, to change or to save in other ways."""
     from matplotlib import rc_context
 
@@ -71,7 +68,7 @@ def _checked_times(runs: list[Solution], times: ArrayLike) -> FloatArray:
     return wanted
 
 
-def _maps(part: "SubFigure", states: States) -> list[Any]:
+def _maps(part: SubFigure, states: States) -> list[Any]:
     rows, columns, _ = MAP_GRIDS[len(states)]
     axes = part.subplots(rows, columns, squeeze=False)
     scene = Maps(part, axes, states)
@@ -82,20 +79,18 @@ def _maps(part: "SubFigure", states: States) -> list[Any]:
     return scene.samples()
 
 
-def _curves(part: "SubFigure", states: States) -> list[Any]:
+def _curves(part: SubFigure, states: States) -> list[Any]:
     """All states in one panel; on S^1 beside a diagram over angle and time, if there is more than one output."""
-    from matplotlib.lines import Line2D
-
-    on_circle = states.dimension == 2
-    several = on_circle and max(len(run.times) for run in states.runs) > 1
+    several = states.dimension == 2 and max(len(run.times) for run in states.runs) > 1
     panel, *others = part.subplots(1, 2 if several else 1, squeeze=False)[0]
-    scene, handles = Circle(panel, states) if on_circle else Products(panel, states), list[Any]()
+    scene = Circle(panel, states) if states.dimension == 2 else Products(panel, states)
+    handles = []
     for k, (title, colour) in enumerate(zip(states.titles(), canvas.time_colours(len(states)), strict=True)):
         scene.draw(k, colour, rank=k)
-        handles.append(Line2D([], [], color=colour, label=title))
+        handles.append(handle(title, color=colour))
     if states.density and states.tokens:
-        handles += [Line2D([], [], color="0.3", label="density")] if scene.has_curves else []
-        handles += [Line2D([], [], color="0.3", marker=".", linestyle="", label="tokens")]
+        handles += [handle("density", color="0.3")] if len(states.extremes()) else []
+        handles += [handle("tokens", color="0.3", marker=".", linestyle="")]
     columns = 3 if len(handles) > MOST_STATES else MOST_STATES
     panel.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, handlelength=1.2, columnspacing=1.2)
     for other in others:
@@ -103,7 +98,7 @@ def _curves(part: "SubFigure", states: States) -> list[Any]:
     return []
 
 
-def _histories(part: "SubFigure", states: States, samples: list[Any]) -> None:
+def _histories(part: SubFigure, states: States, samples: list[Any]) -> None:
     """Energy, if there is one, and order parameter; grey lines at the times of the states. samples: what else the legend has."""
     with_energy = [run for run in states.runs if has_energy(run)]
     axes = part.subplots(1, 2 if with_energy else 1, squeeze=False)[0]

@@ -3,16 +3,13 @@
 Data in: `States` of tokens. Data out: histograms drawn into a panel.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from meanfield_pde.measure import Measure
-from meanfield_pde.pictures.canvas import COLOURS, States, spaced
+from meanfield_pde.pictures.canvas import COLOURS, Axes, States, spaced
 from meanfield_pde.sphere import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_PAIRED = 1000
 """Tokens whose inner products with one another are drawn."""
@@ -22,12 +19,10 @@ EDGES = np.linspace(-1, 1, 81)
 class Products:
     """A panel of histograms, empty at first, with fixed scales."""
 
-    def __init__(self, panel: "Axes", states: States) -> None:
-        n = len(states.cloud(0))
+    def __init__(self, panel: Axes, states: States) -> None:
+        n, d = len(states.cloud(0)), states.dimension
         if n < 2:
-            raise ValueError(
-                f"solutions[0] has {n} token in dimension {states.dimension}, wanted at least 2: their inner products are drawn"
-            )
+            raise ValueError(f"solutions[0] has {n} token in dimension {d}, wanted at least 2, whose inner products are drawn")
         self.panel, self.shares = panel, np.stack([product_shares(states.cloud(k)) for k in range(len(states))])
         low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
         panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")

@@ -5,19 +5,14 @@ Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib F
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.stages import Stage, stages
-from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, blank_figure, checked_runs, save_figure
+from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, Axes, Figure, blank_figure, checked_runs, save_figure
 from meanfield_pde.pictures.curves import energy_curves, has_energy
 from meanfield_pde.solution import Solution
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STAGE_SHADES = ("0.94", "0.87")
 LONG_RUN = 100.0
@@ -38,7 +33,7 @@ def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
     return save_figure(staircase_figure(*solutions), path)
 
 
-def staircase_figure(*solutions: Solution) -> "Figure":
+def staircase_figure(*solutions: Solution) -> Figure:
     """The picture of `staircase` as a matplotlib Figure, to change or to save in other ways."""
     from matplotlib import rc_context
 
@@ -63,7 +58,7 @@ def _stages(run: Solution) -> list[Stage]:
     return [stage for stage in found if stage.t_end > stage.t_start]
 
 
-def _time_axis(panel: "Axes", runs: list[Solution], found: list[Stage]) -> None:
+def _time_axis(panel: Axes, runs: list[Solution], found: list[Stage]) -> None:
     end = max(float(run.times[-1]) for run in runs)
     start = min((stage.t_start for stage in found if stage.t_start > 0), default=np.inf)
     if np.isfinite(start) and end > start * (LONG_RUN if start == found[0].t_start else LONG_RUN / 10):
@@ -74,7 +69,7 @@ def _time_axis(panel: "Axes", runs: list[Solution], found: list[Stage]) -> None:
     panel.set_xlabel("time $t$")
 
 
-def _shade(panel: "Axes", found: list[Stage]) -> None:
+def _shade(panel: Axes, found: list[Stage]) -> None:
     """Stages, with what fits above them: "3 clusters", "3" or nothing."""
     edge, width = panel.get_xlim()[0], WIDTH * 0.85
     for k, stage in enumerate(found):

@@ -194,14 +194,12 @@ def _set_terms(tables, step, rates, terms):
     """What the interpolant is made of, from all rates of the step."""
     change, first, last = terms[0], rates[0], rates[STAGES]
     _add_up(tables.stages[-1], rates, change)
-    for a in range(len(change)):
-        change[a] *= step
-        terms[1, a] = step * first[a] - change[a]
-        terms[2, a] = 2 * change[a] - step * (first[a] + last[a])
+    change *= step
+    terms[1] = step * first - change
+    terms[2] = 2 * change - step * (first + last)
     for p in range(len(tables.interpolant)):
         _add_up(tables.interpolant[p], rates, terms[3 + p])
-        for a in range(len(change)):
-            terms[3 + p, a] *= step
+    terms[3:] *= step
 
 
 @compiled

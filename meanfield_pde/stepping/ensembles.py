@@ -50,13 +50,7 @@ class Ensemble(Record):
 
 
 def solve_ensemble(
-    model: VelocityModel,
-    starts: ArrayLike,
-    times: ArrayLike,
-    *,
-    masses: ArrayLike | None = None,
-    rtol: float = 1e-9,
-    atol: float = 1e-12,
+    model: VelocityModel, starts: ArrayLike, times: ArrayLike, *, masses: ArrayLike | None = None, rtol: float = 1e-9, atol: float = 1e-12
 ) -> Ensemble:
     """R runs of n tokens each from t = 0 to the last of the output times.
 

@@ -37,8 +37,7 @@ from meanfield_pde.models.velocity import VelocityModel, energy_of
 from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, density, limit_clusters, token_runs
-from meanfield_pde.studies.kind import Kind
+from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, Kind, density, limit_clusters, token_runs
 from meanfield_pde.studies.rates import PowerLaw, fit_rate
 from meanfield_pde.systems.atoms import CLUSTER
 

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
 
@@ -21,49 +21,39 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 """What Dask sets for its workers, too; sums inside linear algebra depend on it."""
 
 
-def executor(workers: int | None, scheduler: str | None) -> AbstractContextManager[Executor]:
+@contextmanager
+def executor(workers: int | None, scheduler: str | None) -> Iterator[Executor]:
     """workers: processes, default one for each processor this one may use. scheduler: address of a Dask scheduler instead.
 
     Raises ValueError for a bad number, both, or if Dask is not installed; OSError if no scheduler answers.
     """
     if scheduler is None:
-        return _processes(inputs.integer("workers", len(os.sched_getaffinity(0)) if workers is None else workers, low=1))
+        count = inputs.integer("workers", len(os.sched_getaffinity(0)) if workers is None else workers, low=1)
+        with one_thread(), ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin) as pool:
+            yield pool
+        return
     if workers is not None:
         raise ValueError(f"workers is {workers} beside scheduler {scheduler!r}, wanted one of them: Dask has workers of its own")
-    return _dask(scheduler)
-
-
-@contextmanager
-def _processes(count: int) -> Iterator[Executor]:
-    with one_thread(), ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin) as pool:
-        yield pool
-
-
-@contextmanager
-def _dask(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise ValueError(
-            "scheduler needs the package distributed, which is not installed; wanted pip install 'meanfield-pde[distributed]'"
-        ) from None
-    with Client(address, set_as_default=False) as client, client.get_executor(pure=False) as pool:  # type: ignore[no-untyped-call]
+        wanted = "wanted pip install 'meanfield-pde[distributed]'"
+        raise ValueError(f"scheduler needs the package distributed, which is not installed; {wanted}") from None
+    with Client(scheduler, set_as_default=False) as client, client.get_executor(pure=False) as pool:  # type: ignore[no-untyped-call]
         yield pool
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """The environment of processes that are started within."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
     os.environ.update(ONE_THREAD)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _begin() -> None:

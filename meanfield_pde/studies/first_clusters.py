@@ -19,8 +19,7 @@ from meanfield_pde.laws.law import Law
 from meanfield_pde.laws.projection import project
 from meanfield_pde.measure import Measure
 from meanfield_pde.solution import Solution
-from meanfield_pde.studies.jobs import Arrays, Job, density, token_solution
-from meanfield_pde.studies.kind import Kind
+from meanfield_pde.studies.jobs import Arrays, Job, Kind, density, token_solution
 from meanfield_pde.systems.atoms import CLUSTER
 
 
@@ -44,11 +43,8 @@ class FirstClusters(Kind):
         return {"first": np.array([_first(solution, self.angle) for solution in solutions])}
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
-        found = []
-        for run in job.runs:
-            start = Measure(_perturbed(job, run).draw(np.random.default_rng(job.entropy(run)), job.count))
-            found.append(_first(token_solution(job, start), self.angle))
-        return {"first": np.array(found)}
+        draws = (_perturbed(job, run).draw(np.random.default_rng(job.entropy(run)), job.count) for run in job.runs)
+        return {"first": np.array([_first(token_solution(job, Measure(points)), self.angle) for points in draws])}
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
         found = [("limit", 0, limit)] if limit is not None else []
@@ -86,8 +82,7 @@ def _first(solution: Solution, angle: float) -> tuple[int, float]:
     if solution.kind == "density":
         found = stages(solution)
         return (found[0].clusters, found[0].t_start) if found else (0, float(solution.times[-1]))
-    for k, t in enumerate(solution.times):
-        count = settled_clusters(solution.measure(k), angle)
-        if count:
-            return count, float(t)
+    for k, t in enumerate(solution.times.tolist()):
+        if count := settled_clusters(solution.measure(k), angle):
+            return count, t
     return 0, float(solution.times[-1])

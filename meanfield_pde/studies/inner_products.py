@@ -22,8 +22,7 @@ from meanfield_pde.models.attention import Attention
 from meanfield_pde.records import frozen
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.studies.jobs import Arrays, Job, density, token_runs
-from meanfield_pde.studies.kind import Kind
+from meanfield_pde.studies.jobs import Arrays, Job, Kind, density, token_runs
 
 SPREAD_DEGREE, MOST_SPREAD = 2, 20_000
 """Of the rule whose points stand for a cell, and how many points there may be; finer meshes have their centres alone."""

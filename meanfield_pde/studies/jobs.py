@@ -1,4 +1,4 @@
-"""Jobs: the parts of a study that are computed, stored and resumed one by one, and what every kind of study runs in them.
+"""Jobs: the parts of a study that are computed, stored and resumed one by one, what a kind of study makes of them, and what all kinds run.
 
 A job is plain values, so that it can be sent to another process or machine and named by its content. Run r of n tokens draws from
 numpy's generator seeded with (seed, n, r): it depends neither on the order of execution, nor on the number of workers, nor on the
@@ -12,13 +12,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.cases.case import make_law, make_model, make_system
 from meanfield_pde.diagnostics.stages import SETTLED, settled_clusters
+from meanfield_pde.files.tables import Table
 from meanfield_pde.laws.law import Law
 from meanfield_pde.laws.projection import project
 from meanfield_pde.laws.stratified import stratified
@@ -143,6 +144,42 @@ class Job:
         if self.ensembles.sampling == "stratified":
             return stratified(self.law(), self.count, self.entropy(run))
         return Measure(self.law().draw(np.random.default_rng(self.entropy(run)), self.count))
+
+
+class Kind:
+    """A kind of study: a frozen dataclass whose fields are its options. A class states what differs from the defaults here.
+
+    name: in files. first_column: of the table, after the parameters. samplings: the ways of `Particles` to sample that it knows.
+    reported: the options that only the report and the picture depend on. limit_comes_first: jobs of tokens are given the arrays of the
+    limit of their parameter set. limit_per_run: the limit has runs too, one for each of the tokens'.
+    """
+
+    name: ClassVar[str]
+    first_column: ClassVar[str] = "t"
+    samplings: ClassVar[tuple[str, ...]] = ("independent", "stratified")
+    reported: ClassVar[tuple[str, ...]] = ()
+    limit_comes_first: ClassVar[bool] = False
+    limit_per_run: ClassVar[bool] = False
+
+    def limit(self, job: Job) -> Arrays:
+        """What is stored of the limit."""
+        raise NotImplementedError
+
+    def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
+        """What is stored of the runs of a job, one run after the other along the first axes."""
+        raise NotImplementedError
+
+    def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
+        """The rows of one parameter set; tokens: the arrays of all runs of each n."""
+        raise NotImplementedError
+
+    def arrays(self, table: Table) -> Arrays:
+        """The table's content as arrays, where that is its natural form; none otherwise."""
+        return {}
+
+    def report(self, table: Table) -> list[str]:
+        """What the table says, a line each."""
+        raise NotImplementedError
 
 
 def density(job: Job, start: Callable[[SphereMesh], FloatArray] | None = None, mesh: str = "mesh") -> Solution:

@@ -17,8 +17,7 @@ from meanfield_pde.diagnostics.measures import close_pairs, clusters
 from meanfield_pde.files.tables import Table
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray
-from meanfield_pde.studies.jobs import Arrays, Job, density, limit_clusters, token_runs
-from meanfield_pde.studies.kind import Kind
+from meanfield_pde.studies.jobs import Arrays, Job, Kind, density, limit_clusters, token_runs
 
 AXIS = "attention.beta"
 MOST_IN_GRAM = 512

@@ -12,22 +12,19 @@ Data in: a table. Data out: a picture, or a matplotlib Figure. matplotlib is imp
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.files.tables import Table, named
-from meanfield_pde.pictures.canvas import COLOURS, MOST_STATES, STYLE, STYLES, SUFFIXES, blank_figure, save_figure, spaced, time_colours
+from meanfield_pde.pictures import canvas
+from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes, Figure, handle, time_colours
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.inner_products import InnerProducts
-from meanfield_pde.studies.kind import Kind
+from meanfield_pde.studies.jobs import Kind
 from meanfield_pde.studies.phase import Phase
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLUMNS, PANEL_HEIGHT = 3, 2.3
 NAMES = {
@@ -45,25 +42,25 @@ MOST_COUNTED = 8
 
 def draw(path: str | os.PathLike[str], kind: Kind, table: Table) -> Path:
     """Write the picture (.png at 200 dpi, or .pdf) of a study's table; returns its path."""
-    path = inputs.file_path("path", path, SUFFIXES)
-    return save_figure(study_figure(kind, table), path)
+    path = inputs.file_path("path", path, canvas.SUFFIXES)
+    return canvas.save_figure(study_figure(kind, table), path)
 
 
-def study_figure(kind: Kind, table: Table) -> "Figure":
+def study_figure(kind: Kind, table: Table) -> Figure:
     """The picture of `draw` as a matplotlib Figure."""
     from matplotlib import rc_context
 
     figures: dict[type, Any]
     figures = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters, InnerProducts: _inner_products}
-    with rc_context(STYLE):
+    with rc_context(canvas.STYLE):
         return figures[type(kind)](kind, table)
 
 
-def _figure_of_sets(kind: Kind, table: Table, margin: float, height: float) -> tuple["Figure", list[tuple[Any, Table]]]:
+def _figure_of_sets(kind: Kind, table: Table, margin: float, height: float) -> tuple[Figure, list[tuple[Any, Table]]]:
     """A figure (inches) with a part for each parameter set, whose values are its title, and the rows of that set."""
     names = table.names[: table.names.index(kind.first_column)]
     sets = list(dict.fromkeys(row[: len(names)] for row in table.rows))
-    figure = blank_figure(margin + height * len(sets))
+    figure = canvas.blank_figure(margin + height * len(sets))
     parts: Any = figure.subfigures(len(sets), 1, squeeze=False)[:, 0]
     if names:
         for part, values in zip(parts, sets, strict=True):
@@ -83,7 +80,7 @@ def _sources(table: Table) -> list[tuple[str, int]]:
 # -- convergence
 
 
-def _convergence(kind: Convergence, table: Table) -> "Figure":
+def _convergence(kind: Convergence, table: Table) -> Figure:
     rows, columns = -(-len(kind.quantities) // COLUMNS), min(COLUMNS, len(kind.quantities))
     figure, parts = _figure_of_sets(kind, table, 0.5, PANEL_HEIGHT * rows)
     empty: list[Any] = []
@@ -102,15 +99,13 @@ def _convergence(kind: Convergence, table: Table) -> "Figure":
 
 
 def _handles(times: list[float]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
     dot: Any = {"marker": "o", "markersize": 4}
-    handles = [Line2D([], [], color=colour, label=f"$t$ = {t:g}", **dot) for t, colour in zip(times, time_colours(len(times)), strict=True)]
-    handles.append(Line2D([], [], color="0.4", linestyle=":", label="the limit's own error"))
-    return [*handles, Line2D([], [], color="0.4", markerfacecolor="white", linestyle="", label="flagged, not fitted", **dot)]
+    handles = [handle(f"$t$ = {t:g}", color=colour, **dot) for t, colour in zip(times, time_colours(len(times)), strict=True)]
+    handles.append(handle("the limit's own error", color="0.4", linestyle=":"))
+    return [*handles, handle("flagged, not fitted", color="0.4", markerfacecolor="white", linestyle="", **dot)]
 
 
-def _over_counts(panel: "Axes", table: Table, quantity: str) -> None:
+def _over_counts(panel: Axes, table: Table, quantity: str) -> None:
     times = _times(table)
     slopes = []
     for t, colour in zip(times, time_colours(len(times)), strict=True):
@@ -137,7 +132,7 @@ def _over_counts(panel: "Axes", table: Table, quantity: str) -> None:
         panel.text(0.98, 0.98 - 0.09 * k, text, color=colour, transform=panel.transAxes, ha="right", va="top", fontsize=7)
 
 
-def _logarithmic(panel: "Axes", table: Table) -> None:
+def _logarithmic(panel: Axes, table: Table) -> None:
     """Down to the limit's own error, where that is not far below the means."""
     means, errors = (table.column(name).astype(float) for name in ("mean", "limit_error"))
     if (means > 0).any():
@@ -149,12 +144,10 @@ def _logarithmic(panel: "Axes", table: Table) -> None:
 # -- phase diagrams
 
 
-def _phase(kind: Phase, table: Table) -> "Figure":
-    from matplotlib.lines import Line2D
-
+def _phase(kind: Phase, table: Table) -> Figure:
     arrays = kind.arrays(table)
     names = [name.removeprefix("share_") for name in arrays if name.startswith("share_")]
-    figure = blank_figure(5.2)
+    figure = canvas.blank_figure(5.2)
     axes = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
     t, beta = arrays["t"], arrays["beta"]
     titles = {name: "limit" if name == "limit" else f"tokens, $n$ = {name}" for name in names}
@@ -173,7 +166,7 @@ def _phase(kind: Phase, table: Table) -> "Figure":
     handles: list[Any] = []
     for name, title in titles.items():
         colour, style = _FRONTS[name == "limit"]
-        handles.append(Line2D([], [], color=colour, linestyle=style, label=f"{kind.front:.0%} of the pairs have met: {title}"))
+        handles.append(handle(f"{kind.front:.0%} of the pairs have met: {title}", color=colour, linestyle=style))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(names))
     return figure
 
@@ -182,7 +175,7 @@ _FRONTS = (COLOURS["tokens"], STYLES["tokens"]), ("#1F5FD0", STYLES["density"])
 """Colours and line styles of the fronts of tokens and of the limit."""
 
 
-def _fronts(panel: "Axes", arrays: dict[str, np.ndarray], names: list[str], front: float) -> None:
+def _fronts(panel: Axes, arrays: dict[str, np.ndarray], names: list[str], front: float) -> None:
     """Where the share of pairs that have met passes the kind's front."""
     for name in names:
         share = arrays[f"share_{name}"]
@@ -194,7 +187,7 @@ def _fronts(panel: "Axes", arrays: dict[str, np.ndarray], names: list[str], fron
 # -- first clusters
 
 
-def _first_clusters(kind: FirstClusters, table: Table) -> "Figure":
+def _first_clusters(kind: FirstClusters, table: Table) -> Figure:
     figure, parts = _figure_of_sets(kind, table, 0.3, PANEL_HEIGHT)
     for part, chosen in parts:
         panel = part.subplots()
@@ -223,7 +216,7 @@ _LINES: dict[str, Any] = {"tokens": STYLES["density"], "limit": STYLES["tokens"]
 """Here the tokens are the curve and the limit is drawn over it."""
 
 
-def _inner_products(kind: InnerProducts, table: Table) -> "Figure":
+def _inner_products(kind: InnerProducts, table: Table) -> Figure:
     figure, parts = _figure_of_sets(kind, table, 0.5, 2.6)
     for part, chosen in parts:
         left, right = part.subplots(1, 2, width_ratios=[1.6, 1])
@@ -232,9 +225,9 @@ def _inner_products(kind: InnerProducts, table: Table) -> "Figure":
     return figure
 
 
-def _histograms(panel: "Axes", table: Table) -> None:
+def _histograms(panel: Axes, table: Table) -> None:
     times, sources = _times(table), _sources(table)
-    shown = [times[k] for k in spaced(len(times), MOST_STATES)]
+    shown = [times[k] for k in canvas.spaced(len(times), canvas.MOST_STATES)]
     for t, colour in zip(shown, time_colours(len(shown)), strict=True):
         panel.plot([], [], color=colour, label=f"$t$ = {t:g}")
         for source, n in sources:
@@ -251,7 +244,7 @@ def _histograms(panel: "Axes", table: Table) -> None:
     panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, handlelength=1.2, columnspacing=1.0)
 
 
-def _means(panel: "Axes", table: Table) -> None:
+def _means(panel: Axes, table: Table) -> None:
     for source, n in _sources(table):
         part = table.where(source=source, n=n)
         t, first = np.unique(part.column("t"), return_index=True)

@@ -32,8 +32,7 @@ from meanfield_pde.solve import output_times
 from meanfield_pde.studies.convergence import Convergence
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.inner_products import InnerProducts
-from meanfield_pde.studies.jobs import Job, Particles
-from meanfield_pde.studies.kind import Kind
+from meanfield_pde.studies.jobs import Job, Kind, Particles
 from meanfield_pde.studies.phase import AXIS, Phase
 
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Convergence, Phase, FirstClusters, InnerProducts)}

@@ -176,12 +176,8 @@ def _limits_of_jobs(plan: Study, store: _Store) -> dict[str, Arrays]:
     """The limit that each job of tokens is given."""
     if not plan.kind.limit_comes_first:
         return {}
-    found: dict[str, Arrays] = {}
-    for parameters in plan.sets:
-        limit = store.load(plan.limit_jobs(parameters))
-        if limit is not None:
-            found |= {job.key: limit for job in plan.token_jobs(parameters)}
-    return found
+    limits = ((parameters, store.load(plan.limit_jobs(parameters))) for parameters in plan.sets)
+    return {job.key: limit for parameters, limit in limits if limit is not None for job in plan.token_jobs(parameters)}
 
 
 def _rows(plan: Study, parameters: Parameters, store: _Store) -> list[dict[str, Any]]:
@@ -197,7 +193,7 @@ def _write(result: StudyResult) -> None:
     if result.arrays:
         with replacing(folder / "study.npz") as temporary, temporary.open("wb") as stream:
             np.savez_compressed(stream, **result.arrays)  # type: ignore[arg-type]
-    described = result.study.resolved() | {"made_with": versions()}
     with replacing(folder / "study.json") as temporary:
+        described = result.study.resolved() | {"made_with": versions()}
         temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     draw(folder / "study.png", result.study.kind, table)
