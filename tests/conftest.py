@@ -1,5 +1,11 @@
 """Shared by the tests: seeded numbers, data without symmetry, rotations."""
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the processors: each, and what it starts, takes one thread, unless a test asks for more.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

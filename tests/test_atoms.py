@@ -21,8 +21,8 @@ CIRCLE = mf.circle(128)
 
 
 @cache
-def sphere():
-    return mf.icosahedral(3)
+def sphere(level=3):
+    return mf.icosahedral(level)
 
 
 def at(*angles):
@@ -128,7 +128,7 @@ def test_heavy_tokens_in_a_uniform_continuum_stay_where_symmetry_keeps_them():
 # --- from densities to atoms ---
 
 
-@pytest.mark.parametrize("n", [128, 256])
+@pytest.mark.parametrize("n", [128, pytest.param(256, marks=pytest.mark.slow)])
 def test_two_bumps_merge_when_two_clusters_do(n):
     """beta = 9, 1.2 apart, width .1: the exact time from the gap at t = 10 is 15; the plain scheme never merges them."""
     mesh = mf.circle(n)
@@ -143,7 +143,7 @@ def test_two_bumps_merge_when_two_clusters_do(n):
     merged = run.events[run.events.kind == "merged"]
     assert len(merged) == 1 and run.atoms(-1).masses.tolist() == pytest.approx([1.0], abs=1e-14)
     with pytest.warns(mf.PinnedWarning, match=r"^pinned from t = \d"):
-        plain = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(9.0), atoms=False), start, 40.0)
+        plain = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(9.0), atoms=False), start, 30.0)
     assert gap(plain.measure(-1)) > 1.0  # the control
 
 
@@ -273,26 +273,30 @@ def towards_the_equator(x):
     return v - (v * x).sum(axis=1, keepdims=True) * x
 
 
+NARROW = mf.VonMisesFisher((1, 0, 0), 40.0)
+"""As narrow as an atom may be on the mesh of level 3."""
+
+
 @pytest.mark.parametrize(
-    ("model", "law", "t_end"),
+    ("model", "law", "level", "t_end"),
     [
-        (Given(turning), mf.VonMisesFisher((1, 0, 0), 20.0), 3.0),
-        (Given(towards_the_equator), mf.Uniform(3), 5.0),
-        (mf.Attention(4.0, value=-np.eye(3)), mf.VonMisesFisher((1, 0, 0), 150.0), 2.0),
-        (mf.Attention(0.0), mf.Moebius((0.0, 0.0, 0.3)), 1.5),
-        (mf.Attention(4.0), mf.PerturbedUniform(3, noise=0.05, max_degree=6, seed=1), 3.0),
+        (Given(turning), mf.VonMisesFisher((1, 0, 0), 20.0), 4, 3.0),
+        (Given(towards_the_equator), mf.Uniform(3), 4, 5.0),
+        (mf.Attention(4.0, value=-np.eye(3)), NARROW, 3, 2.0),
+        (mf.Attention(0.0), mf.Moebius((0.0, 0.0, 0.3)), 4, 1.5),
+        (mf.Attention(4.0), mf.PerturbedUniform(3, noise=0.05, max_degree=6, seed=1), 4, 3.0),
     ],
     ids=["passing", "ridge", "expanding", "moebius", "noise"],
 )
-def test_no_false_atom(model, law, t_end):
-    run = mf.solve(mf.MeanFieldPDE(mf.icosahedral(4), model), mf.project(mf.icosahedral(4), law, normalise=True), t_end)
+def test_no_false_atom(model, law, level, t_end):
+    mesh = sphere(level)
+    run = mf.solve(mf.MeanFieldPDE(mesh, model), mf.project(mesh, law, normalise=True), t_end)
     assert len(run.events) == 0 and len(run.atoms(-1)) == 0 and run.history.cell_mass[-1] == pytest.approx(1.0, abs=1e-13)
 
 
 def test_a_cluster_in_the_same_flow_becomes_one():
     """The control of the expanding case: V = I."""
-    mesh = mf.icosahedral(4)
-    run = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(4.0)), mf.project(mesh, mf.VonMisesFisher((1, 0, 0), 150.0), normalise=True), 2.0)
+    run = mf.solve(mf.MeanFieldPDE(sphere(), mf.Attention(4.0)), mf.project(sphere(), NARROW, normalise=True), 2.0)
     assert len(formed(run)) == 1 and formed(run).mass[0] > 0.5
 
 
@@ -305,10 +309,12 @@ def test_atoms_do_not_swallow_what_flees_them():
 # --- everything downstream ---
 
 
+FOUR_HUMPS = mf.Mixture([mf.VonMisesFisher(x, 8.0) for x in at(-2.0, -0.6, 0.6, 2.2)], [0.3, 0.25, 0.25, 0.2])
+
+
 @pytest.fixture(scope="module")
 def limit():
-    law = mf.Mixture([mf.VonMisesFisher(x, 8.0) for x in at(-2.0, -0.6, 0.6, 2.2)], [0.3, 0.25, 0.25, 0.2])
-    return mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(9.0)), mf.project(CIRCLE, law), 60.0, save_every=1.0)
+    return mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(9.0)), mf.project(CIRCLE, FOUR_HUMPS), 60.0, save_every=1.0)
 
 
 def test_a_run_tells_its_atoms(limit):
@@ -404,8 +410,9 @@ def test_stages_of_tokens_and_of_atoms_are_the_same():
 
 
 def test_a_run_stops_when_it_is_metastable(limit):
-    system = limit.system
-    run = mf.solve(system, limit.averages[0], 1e6, callbacks=[mf.metastable(system.model, 1e-4)])
+    mesh = mf.circle(64)
+    system = mf.MeanFieldPDE(mesh, limit.model)
+    run = mf.solve(system, mf.project(mesh, FOUR_HUMPS), 1e6, callbacks=[mf.metastable(system.model, 1e-4)])
     assert "metastable: mean speed" in run.status and "converged" not in run.status
     assert 5 < run.times[-1] < 1e6 and len(run.atoms(-1)) > 1
     with pytest.raises(ValueError, match="speed is 0, wanted a number > 0"):
@@ -414,8 +421,8 @@ def test_a_run_stops_when_it_is_metastable(limit):
 
 def test_the_slow_phase_costs_no_more_steps(limit):
     """2410.06833's long times: t = 1e6 against t = 1e2."""
-    steps = [len(mf.solve(limit.system, limit.averages[0], t_end).history) for t_end in (1e2, 1e6)]
-    assert steps[1] < 1.5 * steps[0]
+    history = mf.solve(limit.system, limit.averages[0], 1e6).history
+    assert history.t[-1] == 1e6 and len(history) < 1.5 * (history.t <= 1e2).sum()
 
 
 # --- input ---
@@ -460,18 +467,17 @@ def test_spikes_become_atoms_however_near_they_are(monkeypatch):
     mesh = mf.icosahedral(2)
     law = mf.Mixture([mf.VonMisesFisher(x, 12.0) for x in normalise(np.random.default_rng(1).normal(size=(5, 3)))], [0.2] * 5)
     system, start = mf.MeanFieldPDE(mesh, mf.Attention(30.0)), mf.project(mesh, law, normalise=True)
-    run = mf.solve(system, start, 60.0)
+    run = mf.solve(system, start, 20.0)
     assert run.history.cell_mass[-1] < 1e-3 and len(run.atoms(-1)) >= 2
     assert np.abs(run.history.mass - 1).max() < 1e-14
     monkeypatch.setattr(atoms, "SPIKE", np.inf)  # the control: the rest stays pinned
-    assert mf.solve(system, start, 60.0).history.cell_mass[-1] > 0.1
+    assert mf.solve(system, start, 20.0).history.cell_mass[-1] > 0.1
 
 
 def test_tokens_on_their_way_are_no_stage(limit):
     """A thousand tokens around the circle are one chain, and neither a cluster nor, later, are a few stragglers."""
-    law = mf.Mixture([mf.VonMisesFisher(x, 8.0) for x in at(-2.0, -0.6, 0.6, 2.2)], [0.3, 0.25, 0.25, 0.2])
     tokens = mf.ParticleSystem(mf.Attention(9.0), "spectral")
-    run = mf.solve(tokens, mf.sample(law, 1000, seed=2), 12.0, save_every=0.5, stepper=mf.Adaptive(1e-8, 1e-9))
+    run = mf.solve(tokens, mf.sample(FOUR_HUMPS, 1000, seed=2), 12.0, save_every=0.5, stepper=mf.Adaptive(1e-8, 1e-9))
     assert mf.clusters(run.measure(0), 0.1)[0][0] > 0.99  # the control: a chain
     found = mf.stages(run)
     assert [stage.clusters for stage in found] == [stage.clusters for stage in mf.stages(limit)][: len(found)]

@@ -43,7 +43,7 @@ def long_run(family):
     mesh = FAMILIES[family]()
     e = np.eye(mesh.dimension)
     law = mf.Mixture([mf.VonMisesFisher(e[0], 20.0), mf.VonMisesFisher(e[1], 10.0)], [0.6, 0.4])
-    return mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(beta=9.0)), mf.project(mesh, law), 20.0, save_every=1.0)
+    return mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(beta=9.0)), mf.project(mesh, law), 10.0, save_every=0.5)
 
 
 def mass_drifts(solution):
@@ -311,6 +311,7 @@ print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory as Linux counts it")
 def test_many_tokens_are_compared_in_bounded_memory():
     """A dense plan of this size does not fit: a comparison says what it did instead, within 2 GB."""

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -133,17 +134,25 @@ def test_a_folder_that_is_a_file(tmp_path, capsys):
     assert (tmp_path / "out").read_text() == "mine"
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with a file of each kind."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "case.toml").write_text(CASE)
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", str(folder / "case.toml"), "--out", str(folder / "out")])
+    for writer in WRITERS.values():
+        writer(folder, *runs())
+    checkpointed(folder / "under_way.vtkhdf")
+    return folder
+
+
 @pytest.fixture
-def closed():
-    """A folder that nobody may write to, asked by somebody who is not root."""
+def closed(written):
+    """Such a folder that nobody may write to, asked by somebody who is not root."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "case.toml").write_text(CASE)
-        with pytest.raises(SystemExit, match="0"):
-            main(["run", str(folder / "case.toml"), "--out", str(folder / "out")])
-        for writer in WRITERS.values():
-            writer(folder, *runs())
-        checkpointed(folder / "under_way.vtkhdf")
+        shutil.copytree(written, folder, dirs_exist_ok=True)
         (folder / "out").chmod(0o555)
         folder.chmod(0o555)
         root = os.geteuid() == 0

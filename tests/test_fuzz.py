@@ -7,8 +7,8 @@ begin on it. What cannot: formats without checksums (all but zlib and lzma) do n
 around the arrays that a mesh is made of is not looked at. VTK's own readers, which pass a good share of such files to their
 callers as zeros and end the process on others, take no part in reading: lz4 blocks alone are decoded by VTK, into a buffer made here.
 
-2 000 mesh files and 500 token files; 100 000 and 25 000 with HYPOTHESIS_PROFILE=nightly. File k of a kind is always the same:
-`python tests/test_fuzz.py mesh K K+1 FOLDER` makes and reads it alone.
+2 000 mesh files and 500 token files; `HYPOTHESIS_PROFILE=nightly pytest tests/test_fuzz.py` reads 100 000 and 25 000. File k of a kind is
+always the same: `python tests/test_fuzz.py mesh K K+1 FOLDER` makes and reads it alone.
 """
 
 import io

@@ -48,7 +48,7 @@ def coarse_pieces(monkeypatch):
 
 
 @pytest.mark.usefixtures("coarse_pieces")
-@pytest.mark.parametrize("size", [(90, 180), (360, 720), (7, 3), (1, 1)])
+@pytest.mark.parametrize("size", [(90, 180), pytest.param((360, 720), marks=pytest.mark.slow), (7, 3), (1, 1)])
 def test_the_integral_is_kept_and_that_of_samples_is_not(size):
     """Maps resampled by interpolation summed to something else."""
     mesh = mf.icosahedral(3)

@@ -93,6 +93,12 @@ def in_process(monkeypatch):
     return submitted
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Studies without their picture, which takes longer than these small ones; other tests look at it."""
+    monkeypatch.setattr(sys.modules["meanfield_pde.studies.study"], "draw", lambda path, kind, table: path)
+
+
 # -- rates
 
 
@@ -214,6 +220,7 @@ def test_the_coarse_mesh_of_a_sweep(tmp_path):
         (changed(PHASE, particles__runs=2, times=[0, 1]), "mesh"),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_another_mesh_under_the_same_name_runs_again(tables, name, tmp_path, in_process):
     """What is in a mesh file is part of the keys of its jobs. The control is the same mesh, written again."""
     file, out = tmp_path / "circle.vtu", tmp_path / "out"
@@ -304,11 +311,14 @@ def test_few_tokens_and_coarse_meshes_are_flagged(in_process, tmp_path):
     assert "limited by the mesh" in str(result) and "n = 8 is below" in str(result)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_workers_do_not_change_a_bit(done, tmp_path):
     mf.study(SMALL, tmp_path / "one", workers=1)
     assert table_bytes(tmp_path / "one") == table_bytes(done.folder)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_dask_workers_do_not_change_a_bit(done, tmp_path):
     distributed = pytest.importorskip("distributed")
     script = tmp_path / "cluster.py"
@@ -336,6 +346,7 @@ def test_without_dask_the_extra_is_named(monkeypatch):
         pass
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_finished_runs_are_not_run_again(done, tmp_path, in_process):
     """A second call submits nothing, an enlarged study only what is new; the control is a result that was removed."""
     submitted = in_process
@@ -456,6 +467,7 @@ def test_numbers_of_numpy_are_stored_as_plain_ones():
         assert type(record)(**json.loads(json.dumps(vars(record)))) == record
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_fewer_runs_are_a_part_of_what_is_stored(done, tmp_path, in_process):
     folder = tmp_path / "fewer"
     subprocess.run(["cp", "-r", str(done.folder), str(folder)], check=True)
@@ -464,6 +476,7 @@ def test_fewer_runs_are_a_part_of_what_is_stored(done, tmp_path, in_process):
     assert repr(fewer) == repr(mf.study(changed(SMALL, particles__runs=4), tmp_path / "fresh").table)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("finished", [0, 1, 3])
 def test_a_killed_study_goes_on(done, tmp_path, finished):
     (tmp_path / "study.json").write_text(json.dumps(SMALL))
@@ -494,6 +507,7 @@ def test_a_killed_study_goes_on(done, tmp_path, finished):
 # -- sampling
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("sampling", ["stratified", "binned", "smoothed"])
 def test_like_is_compared_with_like(in_process, sampling, tmp_path):
     """At t = 0 the density of the same tokens differs from them by the mesh or the bandwidth, not by n^{-1/2}."""
