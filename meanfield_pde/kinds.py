@@ -61,13 +61,18 @@ class UnknownKindError(ValueError):
 PLAIN = (bool, int, float, str, type(None))
 
 
-def with_own(known: Kinds, kinds: Iterable[type]) -> Kinds:
-    """A table with classes of one's own, under their names. Raises ValueError for what is no class."""
+def own_classes(kinds: Iterable[type]) -> tuple[type, ...]:
+    """Classes of one's own. Raises ValueError for what is no class."""
     own = inputs.sequence("kinds", kinds, "a list of classes")
     for i, kind in enumerate(own):
         if not isinstance(kind, type):
             raise ValueError(f"kinds[{i}] is {inputs.shown(kind)}, wanted a class")
-    return {**known, **{kind.__name__: kind for kind in own}}
+    return tuple(own)
+
+
+def with_own(known: Kinds, kinds: Iterable[type]) -> Kinds:
+    """A table with classes of one's own, under their names. Raises ValueError for what is no class."""
+    return {**known, **{kind.__name__: kind for kind in own_classes(kinds)}}
 
 
 def described(value: Any, where: str = "value") -> Any:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ MESH, RING, LAW, SOFTMAX = mf.icosahedral(1), mf.circle(8), mf.VonMisesFisher((0
 DENSITY, TOKENS = mf.MeanFieldPDE(MESH, SOFTMAX), mf.ParticleSystem(SOFTMAX)
 START, CORNERS = mf.project(MESH, LAW), mf.Measure(np.eye(3))
 NAN, INF = float("nan"), float("inf")
+TABLES = {"t_end": 0.4, "mesh": {"kind": "circle", "n": 8}, "start": {"kind": "uniform", "d": 2}}
 HUGE = 10**400
 """An integer that no float holds."""
 
@@ -49,15 +51,43 @@ def run(**arguments):
 
 
 class Answering:
-    """A velocity model that returns whatever it is told to make of the points."""
+    """A plain velocity model that returns whatever it is told to make of the points."""
 
-    def __init__(self, answer, is_gradient=False):
-        self.velocity = self.potential = lambda points, measure, t=0.0: answer(points)
-        self.is_gradient = is_gradient
+    def __init__(self, answer):
+        self.velocity = lambda points, measure, t=0.0: answer(points)
 
 
-def moved(answer, **options):
-    return run(system=mf.MeanFieldPDE(MESH, Answering(answer, **options)))
+class Still(mf.VelocityModel):
+    """A model that nothing moves, and that answers whatever it is told to as its potential and as its energy."""
+
+    is_gradient = True
+
+    def __init__(self, potential=lambda points: np.zeros(len(points)), energy=0.0):
+        self.answer, self.number = potential, energy
+
+    def velocity(self, points, measure, t=0.0):
+        return np.zeros_like(points)
+
+    def potential(self, points, measure, t=0.0):
+        return self.answer(points)
+
+    def energy(self, measure, t=0.0):
+        return self.number
+
+
+class Drifting(mf.VelocityModel):
+    """A model with a velocity alone."""
+
+    def velocity(self, points, measure, t=0.0):
+        return np.zeros_like(points)
+
+
+def moved(answer):
+    return run(system=mf.MeanFieldPDE(MESH, Answering(answer)))
+
+
+def sloped(potential):
+    return run(system=mf.MeanFieldPDE(MESH, Still(potential)))
 
 
 def moved_tokens(answer):
@@ -79,6 +109,7 @@ def solved():
 def warm():
     """The first runs of a process compile code or read it; answers are timed without that."""
     solved()
+    sloped(lambda x: 0 * x[:, 0])
     moved_atom(lambda x: 0 * x)
     moved_tokens(lambda x: 0 * x)
 
@@ -171,12 +202,17 @@ PYTHON = {
     "the name of a mesh": (lambda: mf.project("icosahedral", LAW), r"^mesh is a str, wanted a SphereMesh$"),
     "a measure for a mesh": (lambda: mf.bin_tokens(CORNERS, np.eye(3)), r"^mesh is a Measure, wanted a SphereMesh$"),
     "a system for a mesh": (lambda: mf.write_mesh("m.vtu", DENSITY), r"^mesh is a MeanFieldPDE, wanted a SphereMesh$"),
-    "beta for an attention": (
+    "beta for a model": (
         lambda: mf.MeanFieldPDE(MESH, 4.0),
-        r"^attention is 4.0, wanted an Attention or another object with velocity",
+        r"^model is 4.0, wanted an Attention, another VelocityModel or an object with velocity",
     ),
-    "a class for an attention": (lambda: mf.ParticleSystem(mf.Attention), r"^attention is <class .*, wanted an Attention or another"),
-    "no attention": (lambda: mf.ParticleSystem(None), r"^attention is None, wanted an Attention or another object with velocity"),
+    "a class for an attention": (lambda: mf.ParticleSystem(mf.Attention), r"^model is <class .*, wanted an Attention, another Velocity"),
+    "no attention": (lambda: mf.ParticleSystem(None), r"^model is None, wanted an Attention, another VelocityModel or an object with vel"),
+    "the contract for a model": (lambda: mf.MeanFieldPDE(MESH, mf.VelocityModel), r"^model is <class .*, wanted an Attention, another"),
+    "a number for a velocity": (
+        lambda: mf.ParticleSystem(SimpleNamespace(velocity=3)),
+        r"^model.velocity is 3, wanted a function of \(points, measure, t\)$",
+    ),
     "an attention for a system": (lambda: run(system=SOFTMAX), r"^system is Attention\(.*, wanted a MeanFieldPDE, a ParticleSystem"),
     "the name of a law": (lambda: mf.sample("uniform", 5, 0), r"^law is 'uniform', wanted a law, which can draw tokens$"),
     "a number for a law": (lambda: mf.project(MESH, 0.25), r"^law is 0.25, wanted a law or a function of points \(m, d\)$"),
@@ -229,6 +265,15 @@ PYTHON = {
     "a word that is no choice": (lambda: mf.icosahedral(1, "squares"), r"^cells is 'squares', wanted 'voronoi' or 'triangles'$"),
     "a list for a choice": (lambda: mf.icosahedral(1, ["voronoi"]), r"^cells is \['voronoi'\], wanted 'voronoi' or 'triangles'$"),
     "a method that is none": (lambda: mf.ParticleSystem(SOFTMAX, method=3), r"^method is 3, wanted 'auto' or 'direct' or 'spectral'$"),
+    "the class of a method": (lambda: mf.ParticleSystem(SOFTMAX, method=mf.Direct), r"^method is <class .*Direct'>, wanted 'auto' or"),
+    "the class of a method of a field": (lambda: SOFTMAX.field(CORNERS, method=mf.Auto), r"^method is <class .*Auto'>, wanted 'auto' or"),
+    "an accuracy in words": (lambda: mf.Spectral("high"), r"^accuracy is 'high', wanted a number$"),
+    "an accuracy beyond digits": (lambda: mf.Spectral(1e-16), r"^accuracy is 1e-16, wanted a number in \[1e-15, 0.01\]$"),
+    "a band of 0": (lambda: mf.Spectral(band=0), r"^band is 0, wanted an integer at least 1$"),
+    "transforms in R^4": (
+        lambda: SOFTMAX.field(mf.Measure(np.eye(4)), method=mf.Spectral()),
+        r"^method is 'spectral' in R\^4, wanted R\^2 or R\^3: there are no transforms beyond$",
+    ),
     "an order between": (lambda: mf.MeanFieldPDE(MESH, SOFTMAX, order=1.5), r"^order is 1.5, wanted an integer in \[1, 2\]$"),
     "a tableau for a stepper": (
         lambda: run(stepper=mf.EULER),
@@ -277,7 +322,7 @@ PYTHON = {
     "1 for normalised": (lambda: mf.Attention(1.0, normalised=1), r"^normalised is 1, wanted True \(SA\) or False \(USA\)$"),
     "matrices of another sphere": (
         lambda: mf.MeanFieldPDE(RING, mf.Attention(1.0, np.eye(3))),
-        r"^attention has 3 x 3 matrices, wanted 2 x 2",
+        r"^model has 3 x 3 matrices, wanted 2 x 2",
     ),
     # what a velocity model of one's own returns
     "one vector for all": (
@@ -300,11 +345,32 @@ PYTHON = {
     ),
     "truths for velocities": (lambda: moved_tokens(lambda x: x > 0), r"^velocity of Answering is not an array of numbers but array"),
     "masked velocities": (lambda: moved(lambda x: np.ma.masked_less(x, 2)), r"^velocity of Answering\[0, 0\] is masked, wanted a number$"),
-    "vectors for a potential": (
-        lambda: moved(lambda x: x, is_gradient=True),
-        r"^potential of Answering has shape \(42, 3\), wanted \(42,\) like the points$",
+    "velocities along the points": (
+        lambda: moved_tokens(lambda x: x),
+        r"^velocity of Answering has a radial part of 1 at point 0, wanted a tangent vector",
     ),
-    "a number for a potential": (lambda: moved(lambda x: 0.0, is_gradient=True), r"^potential of Answering has shape \(\), wanted \(42,"),
+    "vectors for a potential": (
+        lambda: sloped(lambda x: x),
+        r"^potential of Still has shape \(42, 3\), wanted \(42,\) like the points$",
+    ),
+    "a number for a potential": (lambda: sloped(lambda x: 0.0), r"^potential of Still has shape \(\), wanted \(42,"),
+    "a word for an energy": (
+        lambda: mf.energy(Still(energy="much"), CORNERS),
+        r"^energy of Still is not an array of numbers but 'much', wanted shape \(\)$",
+    ),
+    "energies for an energy": (
+        lambda: run(system=mf.ParticleSystem(Still(energy=np.ones(3))), start=np.eye(3)),
+        r"^energy of Still has shape \(3,\), wanted \(\)$",
+    ),
+    "the energy of a velocity": (
+        lambda: mf.energy(Drifting(), CORNERS),
+        r"^model is a Drifting without an energy, wanted a model that has one$",
+    ),
+    "the potential of a velocity": (
+        lambda: Drifting().potential(np.eye(3), CORNERS),
+        r"^Drifting has no potential, wanted a model that is a gradient$",
+    ),
+    "a word for the measure of a field": (lambda: SOFTMAX.field("north"), r"^measure is a str, wanted a Measure$"),
     "one vector to stop by": (
         lambda: mf.metastable(Answering(lambda x: x[0]), 0.1)(0.0, CORNERS),
         r"^velocity of Answering has shape \(3,\), wanted \(3, 3\) like the points$",
@@ -336,7 +402,7 @@ PYTHON = {
     ),
     "a number for a model": (lambda: mf.metastable(3, 0.1), r"^model is 3, wanted an Attention"),
     "a class for a model": (lambda: mf.metastable(mf.Attention, 0.1), r"^model is <class"),
-    "a number for an energy": (lambda: mf.energy(3, CORNERS), r"^attention is 3, wanted"),
+    "a number for an energy": (lambda: mf.energy(3, CORNERS), r"^model is 3, wanted"),
     "points for a measure": (lambda: mf.energy(SOFTMAX, np.eye(3)), r"^measure is a ndarray, wanted a Measure$"),
     "nothing for a measure": (lambda: mf.log_energy(SOFTMAX, None), r"^measure is a NoneType, wanted a Measure$"),
     "points for an order parameter": (lambda: mf.order_parameter(np.eye(3)), r"^measure is a ndarray, wanted a Measure$"),
@@ -359,6 +425,26 @@ PYTHON = {
     "a number for a record": (lambda: run(record=3), r"^record is "),
     "no file for a checkpoint": (lambda: mf.Checkpoint(None), r"^path is None, wanted the name of a file or folder$"),
     "a number for a case": (lambda: mf.run(3, "out"), r"^case is 3, wanted the path of a TOML file, its tables as nested plain values, or"),
+    "a number for kinds of a case": (lambda: mf.run(TABLES, "out", kinds=3), r"^kinds is 3, wanted a list of classes$"),
+    "a class for kinds of a case": (lambda: mf.run(TABLES, "out", kinds=Still), r"^kinds is <class .*Still'>, wanted a list of classes$"),
+    "an object for kinds of a case": (lambda: mf.run(TABLES, "out", kinds=[Still, Still()]), r"^kinds\[1\] is <.*, wanted a class$"),
+    "a kind that nobody named": (
+        lambda: mf.run(TABLES | {"attention": {"kind": "Drifting"}}, "out", kinds=[Still]),
+        r"^attention.kind is 'Drifting', wanted 'softmax' or 'Still'$",
+    ),
+    "an argument that a kind has not": (
+        lambda: mf.run(TABLES | {"attention": {"kind": "Drifting", "beta": 1.0}}, "out", kinds=[Drifting]),
+        r"^attention: unknown key 'beta'; known: $",
+    ),
+    "a kind that is no model": (
+        lambda: mf.run(TABLES | {"attention": {"kind": "Uniform", "d": 2}}, "out", kinds=[mf.Uniform]),
+        r"^attention is Uniform\(d=2\), wanted an Attention, another VelocityModel or an object with velocity",
+    ),
+    "a number for kinds of a file": (lambda: mf.load("run.vtkhdf", kinds=3), r"^kinds is 3, wanted a list of classes$"),
+    "a name for kinds of a file": (lambda: mf.load("run.vtkhdf", kinds=["Still"]), r"^kinds\[0\] is 'Still', wanted a class$"),
+    "a number for kinds of a checkpoint": (lambda: mf.resume("run.vtkhdf", kinds=3), r"^kinds is 3, wanted a list of classes$"),
+    "a number for kinds of a folder": (lambda: mf.resume(".", kinds=3), r"^kinds is 3, wanted a list of classes$"),
+    "a number for kinds of a study": (lambda: mf.study({}, "out", kinds=3), r"^kinds is 3, wanted a list of classes$"),
     "no file to resume": (lambda: mf.resume(3), r"^path is 3, wanted the name of a file or folder$"),
     "no file to load": (lambda: mf.load(None), r"^path is None, wanted the name of a file or folder$"),
     "tokens for runs": (lambda: mf.solve_ensemble(SOFTMAX, np.eye(3), [0, 1]), r"^starts has shape \(3, 3\), wanted \(R, n, d\)$"),
@@ -409,6 +495,23 @@ def test_python_refuses_unknown_arguments():
         mf.Attention(betta=1.0)
     with pytest.raises(TypeError, match="save_evry"):
         run(save_evry=0.1)
+    for method in (lambda: mf.Auto(accuracy=1e-9), lambda: mf.Direct(accuracy=1e-9)):
+        with pytest.raises(TypeError, match="accuracy"):
+            method()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: mf.VelocityModel(), r"^VelocityModel defines neither field nor velocity, wanted a class of one's own that does$"),
+        (lambda: type("Empty", (mf.VelocityModel,), {}), r"^Empty defines neither field nor velocity, wanted one of them$"),
+        (lambda: mf.Field(), r"^Can't instantiate abstract class Field"),
+        (lambda: type("Empty", (mf.Field,), {})(), r"^Can't instantiate abstract class Empty"),
+    ],
+)
+def test_python_refuses_models_and_fields_that_give_no_velocity(make, sentence):
+    one_sentence(make, sentence, TypeError)
+    assert Still().velocity(np.eye(3), CORNERS).shape == (3, 3)  # the control
 
 
 def test_densities_in_high_dimension_are_refused_where_no_float_holds_them():
@@ -524,7 +627,7 @@ CASES = {
     "matrices of another sphere": (
         "beta = 4.0",
         "key = [[1,0,0],[0,1,0],[0,0,1]]",
-        r"attention has 3 x 3 matrices, wanted 2 x 2 like the mesh$",
+        r"model has 3 x 3 matrices, wanted 2 x 2 like the mesh$",
     ),
     # the start
     "no kind of start": (*starts("kappa = 2.0"), r"start.kind is None, wanted 'uniform' or"),

@@ -21,6 +21,7 @@ from meanfield_pde.diagnostics.comparison import Comparison, compare
 from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, newest
 from meanfield_pde.files.results import SUFFIX, load, save
 from meanfield_pde.files.series import write_vtk
+from meanfield_pde.kinds import own_classes
 from meanfield_pde.measure import Measure
 from meanfield_pde.pictures.overview import overview
 from meanfield_pde.progress import Progress
@@ -117,21 +118,23 @@ class Plan:
 
 def plan_run(case: CaseLike, folder: Path, every: str, kinds: Iterable[type] = ()) -> Plan:
     """A case from its start. Raises ValueError or FileNotFoundError for a bad case or rule; no file is made."""
-    asked = _case(case, tuple(kinds))
+    own = own_classes(kinds)
+    asked = _case(case, own)
     rules = _rules(folder, every)
     earlier = tuple(path for rule in rules.values() for path in (rule.path, rule.previous) if path.exists())
-    return Plan(asked, folder, rules, earlier=earlier, kinds=tuple(kinds))
+    return Plan(asked, folder, rules, earlier=earlier, kinds=own)
 
 
 def plan_resume(folder: Path, case: CaseLike | None, every: str, kinds: Iterable[type] = ()) -> Plan:
     """What is left of the run in a folder. case: the one it must have been made from, if given. Raises ValueError as `resume`."""
-    begun = {solution.kind: solution for solution in stored_runs(folder, unfinished=True, kinds=kinds)}
+    own = own_classes(kinds)
+    begun = {solution.kind: solution for solution in stored_runs(folder, unfinished=True, kinds=own)}
     record = next(iter(begun.values())).record
     if not {"case", "case folder", "files"} <= set(record):
         raise ValueError(f"{folder} holds no run of a case, wanted one made by meanfield-pde run")
     if case is not None:
-        _refuse_other_case(folder, record["case"], case, tuple(kinds))
-    asked = make_case(record["case"], Path(record["case folder"]), begun, kinds)
+        _refuse_other_case(folder, record["case"], case, own)
+    asked = make_case(record["case"], Path(record["case folder"]), begun, own)
     changed = [name for name, digest in asked.files.items() if record["files"].get(name) != digest]
     if changed:
         raise ValueError(f"{changed[0]} is not the file that the run in {folder} was begun with: its SHA-256 is another")
@@ -141,7 +144,7 @@ def plan_resume(folder: Path, case: CaseLike | None, every: str, kinds: Iterable
             raise ValueError(f"{rules[kind].path} holds a run that {solution.status}, wanted one that was stopped")
     under_way = tuple(kind for kind, solution in begun.items() if solution.status == RUNNING)
     over = tuple(solution for kind, solution in begun.items() if kind not in under_way)
-    return Plan(replace(asked, files=record["files"]), folder, rules, over, under_way, kinds=tuple(kinds))
+    return Plan(replace(asked, files=record["files"]), folder, rules, over, under_way, kinds=own)
 
 
 def solve_parts(plan: Plan, stop: StopRequest, progress: bool | Progress) -> Iterator[Solution]:

@@ -23,7 +23,7 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import remove_parts
 from meanfield_pde.files.results import SUFFIX, flattened, load, read_memory, save
-from meanfield_pde.kinds import STORED, UnknownKindError, described, restored, with_own
+from meanfield_pde.kinds import STORED, UnknownKindError, described, own_classes, restored, with_own
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping.stepper import Stepper
@@ -142,14 +142,14 @@ def read_checkpoint(path: str | os.PathLike[str], kinds: Iterable[type] = ()) ->
     kinds: classes of one's own that the run was made with. Raises FileNotFoundError if there is neither, ValueError if none is whole, the
     run is done, or a class is missing.
     """
-    rule = Checkpoint(inputs.file_path("path", path))
+    rule, own = Checkpoint(inputs.file_path("path", path)), own_classes(kinds)
     found = [source for source in (rule.path, rule.previous) if source.is_file()]
     if not found:
         raise FileNotFoundError(f"no checkpoint {rule.path}")
     problems = []
     for source in found:
         try:
-            return _read(source, rule, tuple(kinds))
+            return _read(source, rule, own)
         except (_OverError, UnknownKindError):
             raise
         except ValueError as error:

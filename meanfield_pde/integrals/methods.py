@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {"auto": Auto(), "direct": Direct(), "spectral": Sp
 
 def resolve_method(method: str | Method) -> Method:
     """The method for a name, or the object given. Raises ValueError for an unknown name or an object without `analysed`."""
-    if isinstance(method, str) or not hasattr(method, "analysed"):
+    if isinstance(method, (str, type)) or not hasattr(method, "analysed"):
         return METHODS[inputs.choice("method", method, METHODS)]
     return method
 

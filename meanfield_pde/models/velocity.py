@@ -69,6 +69,10 @@ class VelocityModel:
     with rotations, so that the uniform law is at rest.
     """
 
+    def __init__(self) -> None:
+        if type(self) is VelocityModel:
+            raise TypeError("VelocityModel defines neither field nor velocity, wanted a class of one's own that does")
+
     @property
     def dimension(self) -> int | None:
         return None

@@ -26,7 +26,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.cases.case import check_tables, file_digest, make_law, make_mesh, make_model, make_system, read_tables
-from meanfield_pde.kinds import construct
+from meanfield_pde.kinds import construct, own_classes
 from meanfield_pde.laws.law import Law
 from meanfield_pde.solve import output_times
 from meanfield_pde.studies.convergence import Convergence
@@ -135,7 +135,7 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
     for name in sweep.keys() & FILES:
         sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
-    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep, tuple(kinds))
+    study = Study(kind, seed, times, tuple(_sets(plain, sweep)), particles, plain, sweep, own_classes(kinds))
     _check(study)
     return study
 

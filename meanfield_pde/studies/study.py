@@ -21,6 +21,7 @@ from meanfield_pde import inputs
 from meanfield_pde.files.arrays import read_arrays, write_arrays
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.files.tables import Table, write_csv
+from meanfield_pde.kinds import own_classes
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import versions
 from meanfield_pde.studies.executors import executor
@@ -66,7 +67,7 @@ def study(
     Processes are started anew (spawn): a script calls this under `if __name__ == "__main__":`. Raises ValueError for bad input before any
     run, SolveError if a run could not go on (all that finished is kept).
     """
-    plan = _planned(asked, tuple(kinds))
+    plan = _planned(asked, own_classes(kinds))
     store = _Store(Path(out) / "runs")
     limits = [job for parameters in plan.sets for job in plan.limit_jobs(parameters)]
     tokens = [job for parameters in plan.sets for job in plan.token_jobs(parameters)]
