@@ -20,13 +20,13 @@ UNIT_TOLERANCE = 1e-8
 SUM_TOLERANCE = 1e-12
 """How far from 1 a sum of masses or weights may be."""
 NUMERIC = "iuf"
-"""Kinds of numpy types that count as numbers: no bool, complex, string, time."""
+"""Kinds of numpy types that count as numbers (signed and unsigned integers, floats)."""
 MOST_AXES = 64
 """Numpy arrays have at most this many axes, so lists that are nested deeper need not be searched."""
 
 _short = Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
-"""Characters of a bad value that a sentence quotes."""
+"""Most characters of a bad value that a message quotes."""
 
 
 def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf, above: float = -np.inf, most: float = np.inf) -> float:
@@ -132,13 +132,13 @@ def instance(name: str, value: Any, kind: type) -> None:
 
 
 def having(name: str, value: Any, wanted: str, *attributes: str) -> None:
-    """ValueError unless `value` has these attributes; `wanted` says what such an object is. A class is none of its objects."""
+    """ValueError unless `value` is an object, not a class, with these attributes; `wanted` says in the message what such an object is."""
     if isinstance(value, type) or not all(hasattr(value, attribute) for attribute in attributes):
         raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
 
 
 def function(name: str, value: Any, wanted: str) -> None:
-    """ValueError unless `value` can be called; `wanted` says with what. A class is no function."""
+    """ValueError unless `value` can be called and is not a class; `wanted` says in the message what it is called with."""
     if isinstance(value, type) or not callable(value):
         raise ValueError(f"{name} is {shown(value)}, wanted {wanted}")
 
@@ -151,7 +151,7 @@ def sequence(name: str, value: Any, wanted: str) -> list[Any]:
 
 
 def file_path(name: str, value: Any, suffixes: tuple[str, ...] = ()) -> Path:
-    """Return `value` as a path; ValueError unless a file can have it and it ends in one of the suffixes, if any are given."""
+    """Return `value` as a path; ValueError unless it is a possible file name and ends in one of the suffixes, if any are given."""
     try:
         text = os.fspath(value)
     except TypeError:
@@ -218,15 +218,15 @@ def known_keys(where: str, given: Mapping[str, Any], known: Iterable[str]) -> No
 
 
 def shown(value: Any) -> str:
-    """A value as a sentence quotes it: on one line, and cut where it is long."""
+    """A value as messages quote it: on one line, shortened if it is long."""
     try:
         return " ".join(_short.repr(value).split())
-    except Exception:  # whatever the repr of a foreign object raises
+    except Exception:  # the repr of an unknown object may raise anything
         return f"of type {type(value).__name__}"
 
 
 def refuse(bad: np.ndarray, problem: Callable[..., str]) -> None:
-    """ValueError if an entry of `bad` is True, with the sentence that `problem` makes of the first one's index."""
+    """ValueError if an entry of `bad` is True; its message is problem(*index) of the first such entry."""
     if bad.any():
         raise ValueError(problem(*first_index(bad)))
 
@@ -246,7 +246,7 @@ def _shape(shape: tuple[int | str, ...]) -> str:
 
 
 def _is_numeric(value: Any) -> bool:
-    """Whether a scalar may be taken as a number: float("5"), float(True) and float(array([1.0])) would be guesses."""
+    """Whether a scalar is taken as a number. Strings, booleans and arrays are not, though float() converts some of them."""
     if isinstance(value, (str, bool)) or getattr(value, "ndim", False) or not hasattr(value, "__float__"):
         return False
     if _masked_index(value) is not None:

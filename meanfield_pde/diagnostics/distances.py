@@ -22,12 +22,12 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from meanfield_pde import inputs
-from meanfield_pde.integrals.harmonics import HARMONICS, ComplexArray, kernel_band, kernel_factors
+from meanfield_pde.integrals.harmonics import HARMONICS, kernel_band, kernel_factors
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray, distance
 
 MASS_TOLERANCE = 1e-9
-"""How far, relatively, two total masses may differ."""
+"""Largest relative difference of two total masses that count as equal."""
 BYTES_PER_PAIR = 44
 """Peak memory of `ot.emd2` per pair of points, cost matrix included (measured with POT 0.9.7: 41.2 to 41.9 bytes)."""
 PLAN_TOLERANCE = 1e-9
@@ -131,21 +131,17 @@ def _equal_masses(a: Measure, b: Measure) -> tuple[float, float]:
 
 
 def _harmonic_norm(a: Measure, mass_a: float, b: Measure, mass_b: float, beta: float) -> float:
-    """sqrt(sum of factor_l |c_lm|^2), c the coefficients of a - b: sqrt(factor) makes a function of them, and Parseval its norm."""
+    """sqrt(sum of factor_l |c_lm|^2), c the coefficients of a - b: by Parseval the norm of the function of coefficients sqrt(factor_l) c_lm."""
     harmonics = HARMONICS[a.dimension]
     band = kernel_band(a.dimension, beta, BAND_TOLERANCE)
-
-    def coefficients(measure: Measure, mass: float) -> ComplexArray:
-        return harmonics.analyse(measure.points, measure.masses / mass, band)
-
-    difference = coefficients(a, mass_a) - coefficients(b, mass_b)
-    difference[0] = 0.0  # the totals are equal; rounding would be felt at small beta
+    difference = harmonics.analyse(a.points, a.masses / mass_a, band) - harmonics.analyse(b.points, b.masses / mass_b, band)
+    difference[0] = 0.0  # both have mass 1; the rounding error that is left of it would be seen at small beta
     roots = np.sqrt(kernel_factors(a.dimension, beta, band))[harmonics.degrees(band)]
     return math.sqrt(harmonics.constant) * harmonics.root_mean_square(roots * difference, band)
 
 
 def _direct_square(a: Measure, mass_a: float, b: Measure, mass_b: float, beta: float) -> float:
-    """iint (k - 1) d(a - b) d(a - b): the 1 integrates to 0, and points common to both drop out first."""
+    """iint (k - 1) d(a - b) d(a - b), where the 1 integrates to 0; masses at points that a and b share are subtracted first."""
     together = np.concatenate([a.points, b.points])
     points, place = np.unique(together, axis=0, return_inverse=True)
     signed = np.bincount(place.ravel(), weights=np.concatenate([a.masses / mass_a, -b.masses / mass_b]))
@@ -155,7 +151,7 @@ def _direct_square(a: Measure, mass_a: float, b: Measure, mass_b: float, beta: f
     for first in range(0, len(points), rows):
         block = slice(first, first + rows)
         kernel = np.expm1(-beta / 2 * cdist(points[block], points[first:], "sqeuclidean"))
-        weights = 2 * signed[first:]  # pairs of two blocks stand for both orders
+        weights = 2 * signed[first:]  # each pair from two blocks is met once and counts twice
         weights[:rows] = signed[block]
         parts.append(signed[block] * (kernel @ weights))
     return math.fsum(np.concatenate(parts)) if parts else 0.0
@@ -186,7 +182,7 @@ def _circle_cost(angles_a: FloatArray, weights_a: FloatArray, angles_b: FloatArr
     below, above = angles_b, np.append(angles_b[1:], angles_b[0] + 2 * np.pi)
 
     def rises(cut: int) -> bool:
-        """Whether the integral rises just above the cut: each step of B moves down, what lay below it now lies above."""
+        """Whether the integral rises just above the cut: there, at each step of B, mass passes from the angle below to the one above."""
         facing = _at(angles_a, levels_a, levels_b - cut)
         if order == 2:
             return float(np.sum((above - below) * (above + below - 2 * facing))) >= 0
@@ -210,7 +206,7 @@ def _quantiles(angles: FloatArray, weights: FloatArray) -> tuple[FloatArray, Int
 
 
 def _at(angles: FloatArray, levels: IntArray, mass: IntArray) -> FloatArray:
-    """The angle up to which the given mass lies, for any integers: a turn of mass more is a turn of angle more."""
+    """The angle up to which the given mass lies; mass may be any integer, and _TURN more of it is an angle of 2 pi more."""
     turns = (mass - 1) // _TURN
     return angles[np.searchsorted(levels, mass - turns * _TURN)] + 2 * np.pi * turns
 

@@ -19,7 +19,7 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.sphere import FloatArray, IntArray, dot, spherical_angles, triangle_area
 
 PIECE = 1 / 8
-"""A piece that lies across boxes is at most this share as long as a box is wide."""
+"""Pieces that lie across boxes are cut until they are no longer than this share of the width of a box."""
 CHUNK = 1 << 15
 """Pieces cut at once."""
 
@@ -79,7 +79,7 @@ def _box_masses(mesh: SphereMesh, masses: FloatArray, n_lat: int, n_lon: int) ->
 
 
 def _split(masses: FloatArray, parts: FloatArray, whole: IntArray) -> FloatArray:
-    """Masses of the parts, in proportion to their areas: those of the parts of one whole sum to its mass."""
+    """Masses of the parts: the mass of each whole, split in proportion to the areas of its parts."""
     areas = triangle_area(parts[:, 0], parts[:, 1], parts[:, 2])
     return areas * (masses / np.bincount(whole, weights=areas, minlength=len(masses)))[whole]
 

@@ -23,9 +23,9 @@ from meanfield_pde.sphere import FloatArray, normalise
 from meanfield_pde.systems.components import components
 
 EDGE_TOLERANCE = 1e-12
-"""A pair whose inner product is this little below an edge lies on it: more than rounding, so that both ways to count agree."""
+"""A pair whose inner product is at most this far below an edge lies on it; it exceeds rounding, so that both ways of counting agree."""
 TREE_POINTS = 1000
-"""Distinct points above which pairs on S^1 and S^2 are counted by a tree (at 5 000, 1.3 times faster for 40 bins, 28 for one bin at 1)."""
+"""Distinct points above which pairs on S^1 and S^2 are counted by a tree (at 5 000 it is 1.3 times faster for 40 bins, 28 for one at 1)."""
 BLOCK_PAIRS = 1 << 20
 """Pairs whose inner products are held at a time."""
 
@@ -155,7 +155,7 @@ def _pair_shares(measure: Measure, edges: FloatArray, self_pairs: bool) -> Float
     if not self_pairs and held.sum() == 1:
         raise ValueError("the measure has 1 point of positive mass, wanted at least 2 with self_pairs=False: it has no other pair")
     masses = measure.masses[held] / math.fsum(measure.masses)
-    points = normalise(measure.points[held]) + 2 - 2  # multiples of 2^-52: the square of no distance is below the smallest float
+    points = normalise(measure.points[held]) + 2 - 2  # rounds to multiples of 2^-52, so that no squared distance underflows
     distinct, place = np.unique(points, axis=0, return_inverse=True)
     groups = np.split(masses[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
     limits = edges - EDGE_TOLERANCE
@@ -179,8 +179,8 @@ def _pairs_by_products(points: FloatArray, masses: FloatArray, limits: FloatArra
     for first in range(0, len(points), rows):
         block = slice(first, first + rows)
         products = points[block] @ points[first:].T
-        np.fill_diagonal(products, -2.0)  # below all limits: the point itself
-        weights = 2 * masses[first:]  # pairs of two blocks stand for both orders
+        np.fill_diagonal(products, -2.0)  # a point with itself is put below all limits
+        weights = 2 * masses[first:]  # each pair from two blocks is met once and counts twice
         weights[:rows] = masses[block]
         bins = np.searchsorted(limits, products.ravel(), side="right")
         sums += np.bincount(bins, weights=np.outer(masses[block], weights).ravel(), minlength=len(sums))
@@ -188,9 +188,9 @@ def _pairs_by_products(points: FloatArray, masses: FloatArray, limits: FloatArra
 
 
 def _pairs_by_tree(points: FloatArray, masses: FloatArray, limits: FloatArray) -> FloatArray:
-    """The same from pairs of chords: those at distance 0, which are the points themselves, and then chords up to each limit's."""
+    """The same by counting chords: those of length 0, which are the points themselves, and then those up to the length of each limit."""
     squares = 2 - 2 * limits[::-1]
-    radii = np.sqrt(np.where(squares < 4, squares, np.inf)[squares > 0])  # boxes reach beyond the sphere, and no chord beyond 2
+    radii = np.sqrt(np.where(squares < 4, squares, np.inf)[squares > 0])  # inf, as the tree compares with its boxes, which reach beyond 2
     tree = cKDTree(points)
     sums = tree.count_neighbors(tree, np.concatenate([[0.0], radii]), weights=(masses, masses), cumulative=False)
     return np.asarray(sums)[:0:-1][: len(limits) - 1].copy()

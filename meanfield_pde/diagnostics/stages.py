@@ -19,7 +19,7 @@ from meanfield_pde.sphere import FloatArray, IntArray, distance
 from meanfield_pde.systems.atoms import CLUSTER
 
 SETTLED = 0.01
-"""Stages begin once no more than this part of the mass is outside the clusters."""
+"""Stages begin once at most this share of the mass is outside the clusters."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Metastable:
 
 
 def _found(t: float, times: FloatArray, counts: IntArray, logs: FloatArray, masses: Callable[[int], list[float]]) -> list[Stage]:
-    """The stages of a series of counts and log energies that begins at t; 0 is no stage. masses: of the clusters at one time."""
+    """Stages of a series that begins at t: intervals of one count other than 0. masses: gives those of the clusters at a row."""
     found = []
     for first, after in pairwise([0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]):
         if after > first and counts[first]:
@@ -100,7 +100,7 @@ def _stage(t_start: float, t_end: float, masses: list[float], times: FloatArray,
 
 
 def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[float]:
-    """Masses of the clusters after a step: of the atoms then, and where two of one cluster had not merged yet, after they had."""
+    """Masses of the clusters after a step: those of the atoms, and where atoms of one cluster had yet to merge, the masses after that."""
     masses, t, count = solution.atoms(0).masses.tolist(), solution.history.t[step], counts[step]
     for event in solution.events:
         if event.t > t and (len(masses) == count or event.kind != "merged"):
@@ -114,7 +114,7 @@ def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[fl
 
 
 def _remove(masses: list[float], mass: float) -> None:
-    """Takes out the entry nearest to a mass: sums of masses differ by rounding."""
+    """Removes the entry nearest to a mass; equality is spoilt by rounding."""
     masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))
 
 
@@ -127,12 +127,12 @@ def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
 
 
 def settled_clusters(measure: Measure, angle: float) -> int:
-    """The number of clusters with more than `SETTLED` of the mass, 0 while more than that is farther than the angle from their centres."""
+    """The number of clusters with more than `SETTLED` of the mass; 0 while more than that is farther than the angle from all centres."""
     return len(_heavy_clusters(measure, angle))
 
 
 def _heavy_clusters(measure: Measure, angle: float) -> list[float]:
-    """Masses of the clusters that hold more than `SETTLED` each; none if more than that is farther than the angle from their centres."""
+    """The masses of the clusters that `settled_clusters` counts."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
     if not heavy:
         return []

@@ -1,7 +1,4 @@
-"""Laws of which the velocity is known: von Mises-Fisher laws and their mixtures at any beta, and Moebius laws, which stay such at beta = 0.
-
-Source: each function names its own.
-"""
+"""Velocities of von Mises-Fisher laws and their mixtures at any beta, and the motion of Moebius laws, which stay such at beta = 0."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,7 +54,7 @@ def _von_mises_fisher(x: FloatArray, mean: FloatArray, kappa: float, beta: float
     """The SA velocity (m, d) and log Z(beta x) (m,)."""
     d = x.shape[1]
     radius = np.linalg.norm(beta * x + kappa * mean, axis=1)
-    ratio = 1 / (d + radius * bessel_ratio(d / 2, radius))  # of Bessel functions divided by R, which needs no division by R = 0
+    ratio = 1 / (d + radius * bessel_ratio(d / 2, radius))  # I_{d/2}(R) / (R I_{d/2-1}(R)), also at R = 0
     velocity = (kappa * ratio)[:, None] * tangent(x, np.broadcast_to(mean, x.shape))
     return velocity, log_lambda(d, 0, radius) - log_lambda(d, 0, kappa)
 
@@ -97,7 +94,7 @@ def moebius(d: int, r0: float, t: ArrayLike) -> FloatArray:
     if dimension == 2:
         return (start / np.hypot(start, np.sqrt((1 - start) * (1 + start)) * np.exp(-times / 2)))[()]
     stops, where = np.unique(times, return_inverse=True)
-    # dense output of the integrator is of lower order than its steps, so every time asked for ends a step
+    # the integrator interpolates less accurately than it steps, so it is stopped at every time asked for
     levels, level, now = [], np.arctanh(start), 0.0
     for stop in stops:
         if stop > now:

@@ -1,7 +1,4 @@
-"""Growth and decay rates: about the uniform law, about a Dirac, of a ring of clusters.
-
-Source: each function names its own.
-"""
+"""Growth and decay rates: about the uniform law, about a Dirac, of a ring of clusters."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

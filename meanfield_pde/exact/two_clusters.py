@@ -1,7 +1,4 @@
-"""Two clusters, and n equiangular tokens: one flow along an angle.
-
-Source: each function names its own.
-"""
+"""Two clusters, and n equiangular tokens: one flow along an angle."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -89,9 +86,9 @@ def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
     return (1 - height * expit(level))[()]
 
 
-# Two clusters and equiangular tokens are one flow: z' = -e^{-slowness(q)} with q = height * expit(z). The slowness grows with q by at most
-# as much as q does, so the time runs over e^q: it is integrated on panels on which q and z change by at most 1 and shifted by its first,
-# largest logarithm. Below SPAN of it nothing is seen in double precision, and q need not be resolved.
+# Two clusters and equiangular tokens are one flow: z' = -e^{-slowness(q)} with q = height * expit(z). The time is the integral of
+# e^slowness over z. The slowness changes by at most as much as q does, so panels on which q and z change by at most 1 resolve it. Its first
+# value is the largest, and is subtracted so that nothing overflows; SPAN below it the integrand vanishes in double precision.
 
 SPAN = 1000
 LOWEST_LEVEL = -1500.0

@@ -25,9 +25,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with open_file(path) as file:
             return {name: file[name][:] for name in file}
-    except OSError as error:
-        if error.errno:
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
-        raise ValueError(str(error)) from None
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from None

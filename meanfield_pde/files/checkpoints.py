@@ -73,7 +73,7 @@ class CheckpointWriter:
 
     @classmethod
     def resumed(cls, stored: "StoredCheckpoint") -> "CheckpointWriter":
-        """The writer of a run as its checkpoint left it; a damaged newest file gives way to the one that is taken up."""
+        """The writer that continues a run. If the newest file was damaged, the one that was read takes its place."""
         if stored.source != stored.rule.path:
             os.replace(stored.source, stored.rule.path)
         remove_parts(stored.rule.path, stored.rule.previous)
@@ -101,16 +101,16 @@ class CheckpointWriter:
         self._took = self._clock - begun
 
     def finish(self, solution: Solution) -> None:
-        """The results in place of the checkpoints."""
+        """Replace the checkpoints by the results."""
         save(self._rule.path, solution)
         self._rule.previous.unlink(missing_ok=True)
 
     def fail(self, solution: Solution) -> None:
-        """What a failed run reached; its last checkpoint stays beside it."""
+        """Write what a failed run reached; its last checkpoint is kept under the name of the previous one."""
         self._put(solution)
 
     def _put(self, solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
-        """In place of the newest file, which becomes the previous one if it is this run's."""
+        """Replace the newest file, which becomes the previous one if this run wrote it."""
         path, previous = self._rule.path, self._rule.previous
         if not self._begun:
             described(solution.system, "system")  # an earlier run's files stay if this one's system cannot be stored
@@ -173,7 +173,7 @@ def newest(path: Path, kinds: Iterable[type] = ()) -> Path:
 
 
 class _OverError(ValueError):
-    """The newest file is whole, but not a run under way: an older one must not be taken up in its place."""
+    """The newest file is whole, but its run is over: it must not be continued from an older file."""
 
 
 def _read(source: Path, rule: Checkpoint, kinds: tuple[type, ...]) -> StoredCheckpoint:

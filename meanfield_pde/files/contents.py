@@ -22,7 +22,7 @@ CELL_ARRAYS = {"center": 3, "cell_area": 1}
 """Cell arrays that a mesh is made of, and their columns."""
 STL_HEADER = 84
 STL_FACET = np.dtype([("numbers", "<f4", (4, 3)), ("attributes", "<u2")])
-"""Normal and three corners."""
+"""A triangle: its normal, three corners and two unused bytes."""
 STL_VERTEX = re.compile(rb"\bvertex\s+(\S+)\s+(\S+)\s+(\S+)")
 
 
@@ -55,7 +55,7 @@ def read_stl(content: bytes) -> Contents:
     """The triangles of a .stl file. Raises ValueError if it is neither a whole binary nor a whole text file."""
     facets = int.from_bytes(content[STL_HEADER - 4 : STL_HEADER], "little")
     if len(content) == STL_HEADER + facets * STL_FACET.itemsize:
-        with np.errstate(invalid="ignore"):  # a signalling NaN, which is refused later
+        with np.errstate(invalid="ignore"):  # numpy warns of signalling NaNs, which are refused later
             corners = np.frombuffer(content, STL_FACET, offset=STL_HEADER)["numbers"][:, 1:].astype(np.float64).reshape(-1, 3)
     else:
         corners = _text_corners(content)

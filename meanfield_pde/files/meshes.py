@@ -42,7 +42,7 @@ SAME_POINT = 1e-11
 """Points no farther apart than this, or than SAME_POINT_RELATIVE times the shortest edge, are merged."""
 SAME_POINT_RELATIVE = 1e-4
 NO_AREA = 1e-12
-"""A cell whose area is below this times its squared perimeter has none: the rounding of its corners is larger."""
+"""A cell has no area if that is below this times its squared perimeter, where rounding of its corners exceeds it."""
 STORED_AREA = 1e-6
 """Relative error accepted in the array "cell_area" of a file, which may be float32 and older than the last change of the points."""
 
@@ -93,12 +93,12 @@ class _Cells(Contents):
     repairs: tuple[str, ...] = ()
 
     def mended(self, *told: tuple[int, str], **values: Any) -> "_Cells":
-        """The cells with new values of some fields, told in `repairs` with a sentence for each count that is not 0."""
+        """The cells with new values of some fields. told: counts and sentences; those with a count other than 0 are added to `repairs`."""
         return replace(self, **values, repairs=(*self.repairs, *(sentence for count, sentence in told if count)))
 
 
 def _cells(path: Path) -> _Cells:
-    """The cells of the highest dimension in a file, and what of it belongs to them."""
+    """The polygons of a file, or its lines if it has no polygons, with their points and arrays."""
     file = _contents(path)
     if not len(file.types):
         raise ValueError(f"it holds {len(file.points)} points and no cells, wanted polygons or lines")
@@ -248,7 +248,7 @@ def _least_fan(inner: FloatArray, file: _Cells, start: IntArray, end: IntArray) 
 
 
 def _circle(file_name: str, file: _Cells) -> SphereMesh:
-    """Lines as arcs: the points, sorted by angle from the first, cut the circle into gaps, and every gap wants one line."""
+    """Lines as arcs: each gap between neighbouring points on the circle must have exactly one line."""
     n = len(file.points)
     if len(file.types) != n:
         raise ValueError(

@@ -72,7 +72,7 @@ def _keep(path: Path, previous: Path) -> None:
     try:
         with replacing(previous) as link:
             os.link(path, link)
-    except OSError:  # a file system without links: for a moment there is no file of the first name
+    except OSError:  # the file system has no links: until the new file is in place, there is none of the first name
         os.replace(path, previous)
 
 

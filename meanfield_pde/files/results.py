@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 FORMAT = 4
 SUFFIX = ".vtkhdf"
 ARCHIVE = b"PK\3\4"
-"""How a file of format 2 or older begins."""
+"""The first bytes of a file of format 2 or older."""
 GROUP, RUN, MEMORY = "meanfield_pde", "run", "memory"
 VALUES, ARRAY = "values", "array"
 FileName: TypeAlias = str | os.PathLike[str]
 SHOWN = ("masses", "positions")
-"""Columns that the group VTKHDF has."""
+"""Columns that are stored in the group VTKHDF."""
 WORD = "S8"
 """How the kind of an event is stored: HDF5 has no type for numpy's "U8"."""
 DAMAGED = (AttributeError, LookupError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
-"""What h5py and the records raise for a file that is damaged or another one's."""
+"""What h5py and the records raise for a file that is damaged or not a results file."""
 
 
 def save(path: FileName, solution: Solution, memory: Mapping[str, Any] | None = None, previous: FileName | None = None) -> None:
@@ -96,7 +96,7 @@ def read_memory(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def _described(solution: Solution) -> dict[str, Any]:
-    """All of a run but the columns that are shown."""
+    """All of a run except the columns in SHOWN."""
     kinds = [(name, WORD if name == "kind" else solution.events.dtype[name]) for name in solution.events.dtype.names or ()]
     return {
         "system": described(solution.system, "system"),
@@ -153,7 +153,7 @@ def flattened(nested: Any) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def _get(group: "h5py.Group") -> Any:
-    """What `_put` stored; arrays are read-only, so that records take them as they are."""
+    """What `_put` stored; arrays are read-only, so that records need not copy them."""
     return _with_arrays(json.loads(group[VALUES][:].tobytes()), group)
 
 

@@ -133,7 +133,7 @@ def _points(solution: Solution, k: int) -> "pyvista.PolyData":
 
 
 def _put(arrays: "pyvista.DataSetAttributes", name: str, values: np.ndarray) -> None:
-    """pyvista refuses arrays of no rows."""
+    """Add an array through VTK, as pyvista refuses arrays without rows."""
     from pyvista import convert_array
 
     arrays.VTKObject.AddArray(convert_array(np.ascontiguousarray(values), name, deep=True))

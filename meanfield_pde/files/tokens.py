@@ -53,12 +53,12 @@ def _rows(file: Path) -> np.ndarray:
         raise FileNotFoundError(f"no token file {file}, wanted a .npy or .csv file")
     try:
         return _stored(file) if file.suffix == ".npy" else _written(file)
-    except Exception as error:  # numpy reads a header as Python and a table as text, which fail in many ways
+    except Exception as error:  # numpy's readers of headers and tables raise many kinds of errors
         raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())[:120] or type(error).__name__}") from None
 
 
 def _stored(file: Path) -> np.ndarray:
-    """The array of a `.npy` file, whose size is compared with the header before anything is made of it."""
+    """The array of a `.npy` file; memory is taken only if the file has the size that its header says."""
     with file.open("rb") as stream:
         version = np.lib.format.read_magic(stream)
         if version not in HEADERS:

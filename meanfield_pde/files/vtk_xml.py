@@ -191,7 +191,7 @@ def _integers(file: _File, array: Element, count: int) -> IntArray:
 
 
 def _values(file: _File, array: Element, types: dict[str, str], count: int) -> np.ndarray:
-    """The numbers of an array of one of some types, which must be `count`."""
+    """The numbers of an array; ValueError unless it has one of these types and `count` numbers."""
     kind = types[_choice(array, "type", types, "missing")]
     if _is_text(array):
         numbers = _numbers(array, float if kind in FLOATS.values() else int)
@@ -202,7 +202,7 @@ def _values(file: _File, array: Element, types: dict[str, str], count: int) -> n
         except OverflowError:
             raise ValueError(f"array {_shown(array.get('Name'))} has an integer of more than 64 bits") from None
     stored = np.dtype(file.order + kind)
-    with np.errstate(invalid="ignore"):  # a signalling NaN, which is refused later
+    with np.errstate(invalid="ignore"):  # numpy warns of signalling NaNs, which are refused later
         return np.frombuffer(_stored(file, array, count * stored.itemsize), dtype=stored).astype(stored.newbyteorder("="))
 
 
@@ -218,7 +218,7 @@ def _numbers(array: Element, number: Callable[[str], Any]) -> list[Any]:
 
 
 def _stored(file: _File, array: Element, wanted: int | None) -> bytes:
-    """The bytes of a binary array, decompressed; as many as wanted, None for a name."""
+    """The bytes of a binary array, decompressed. wanted: how many there must be, None for a name, which may have any length."""
     data, start, is_base64 = file.appended, 0, file.is_base64
     if array.get("format") == "binary":
         data, is_base64 = "".join((array.text or "").split()).encode("ascii", "replace"), True
@@ -257,7 +257,7 @@ def _refuse_length(length: int, wanted: int | None) -> None:
 
 
 def _slice(data: bytes, start: int, size: int, is_base64: bool) -> tuple[bytes, int]:
-    """`size` bytes stored at a place, and where what follows begins. In base64 every three bytes, or the last ones, are four letters."""
+    """`size` bytes stored from `start` on, and where the next ones begin. base64 writes three bytes, or what is left, as four letters."""
     end = start + (-(-size // 3) * 4 if is_base64 else size)
     if end > len(data):
         raise ValueError(f"it ends {end - len(data)} bytes beyond the data")
@@ -308,5 +308,5 @@ def _count(element: Element, name: str, default: str | None = None) -> int:
 
 
 def _shown(text: str | None) -> str:
-    """A value of the file, as short as a sentence can have it."""
+    """A value of the file as messages quote it."""
     return "missing" if text is None else inputs.shown(text)

@@ -41,7 +41,7 @@ BLOCK = 1 << 16
 CELL_KINDS = ("Vertices", "Lines", "Polygons", "Strips")
 
 Values = Callable[[FloatArray], FloatArray]
-"""What is stored of some outputs (m, n, ...)."""
+"""Turns some outputs (m, n, ...) into the values that are stored."""
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _root(file: "h5py.File", kind: str) -> "h5py.Group":
 
 
 def _write_steps(root: "h5py.Group", times: FloatArray, topologies: int, points: int) -> None:
-    """Times, and where each output begins: its cells with the first one's, its points after so many more."""
+    """Times, and where the data of each output begin. points: how many each output has of its own; the cells are shared by all outputs."""
     n_t = len(times)
     steps = root.create_group("Steps")
     steps.attrs["NSteps"] = n_t

@@ -19,9 +19,9 @@ from meanfield_pde.sphere import FloatArray, normalise, surface_area
 MOST_TOKENS = 100_000_000
 LARGEST_DIMENSION = 100_000
 LARGEST_KAPPA = 1e10
-"""From here on rounding of kappa itself is seen in the density (1e-6, and growing like kappa)."""
+"""At this kappa, its own rounding changes the density by 1e-6 (relative), and by more above."""
 SMALL_KAPPA = 1e-8
-"""Below it scipy's inversion of the law on S^2 has lost its digits, while no sample can tell the law from the uniform one."""
+"""Below this kappa the law is sampled as the uniform one: samples cannot tell them apart, and scipy's method for S^2 loses its digits."""
 
 
 class Density(Protocol):

@@ -19,7 +19,7 @@ from meanfield_pde.sphere import FloatArray, spherical_angles
 PROBES = 20_000
 LARGEST_DEGREE = 10_000
 LARGEST_AMPLITUDE = 1e6
-"""Above anything that leaves a density positive; beyond doubles its sums would overflow."""
+"""Far above any amplitude that leaves a density positive, and small enough for sums not to overflow."""
 
 
 class Mode(NamedTuple):

@@ -54,7 +54,7 @@ class Smoothed:
 
 
 def _reflected(points: FloatArray, pole: FloatArray, targets: FloatArray) -> FloatArray:
-    """Points (n, d) under the Householder reflections that take the pole to each target; a rotation-invariant cloud follows its target."""
+    """Points (n, d) sampled about the pole, moved to their targets by the Householder reflections that take the pole there."""
     normal = targets - pole
     square = np.sum(normal**2, axis=1)
     scale = np.divide(2 * np.sum(points * normal, axis=1), square, out=np.zeros_like(square), where=square > 0)

@@ -27,11 +27,11 @@ FIRST_ARCS = 1024
 """Equal arcs looked at first: their nodes see any cap of kappa <= 1e7."""
 MOST_ARCS = 1 << 18
 ARC_TOLERANCE = 1e-15
-"""Error of the mass of one arc; those whose last coefficients say more are halved."""
+"""Largest error of the mass of an arc, estimated by its last coefficients; arcs with a larger one are halved."""
 MASS_TOLERANCE = 1e-10
-"""How far a law's mass on S^1 may be from 1: a peak that was missed would be missing here."""
+"""How far a law's mass on S^1 may be from 1; it is too small if a narrow peak was missed."""
 BISECTIONS = 54
-"""A position to the last digit within its arc."""
+"""Bisections until a position within its arc has all its digits."""
 
 
 def stratified(law: Density, count: int, seed: int | Sequence[int]) -> Measure:
@@ -115,4 +115,4 @@ def _arcs(law: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
 _NODES = chebyshev.chebpts1(NODES)
 _TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(_NODES, NODES - 1))
 _WEIGHTS = chebyshev.chebint(_TO_COEFFICIENTS, lbnd=-1).sum(axis=0)
-"""Of the integral over [-1, 1], all positive: no mass is negative, and none is found where the density is 0."""
+"""Weights of the integral over [-1, 1]. All are positive, so that the mass of an arc is never negative, and 0 only if all values are 0."""

@@ -58,7 +58,7 @@ def _halved(points: FloatArray, triangles: IntArray) -> tuple[FloatArray, IntArr
 
 
 def _in_order_of_triangles(points: FloatArray, triangles: IntArray) -> tuple[FloatArray, IntArray]:
-    """Points renumbered as the triangles meet them: neighbours are near one another in memory, which loops over cells feel."""
+    """Points renumbered in the order of their first triangle, so that neighbours are close in memory and loops over cells are faster."""
     first = np.unique(triangles, return_index=True)[1]
     order = np.argsort(first)
     return points[order], np.argsort(order)[triangles]

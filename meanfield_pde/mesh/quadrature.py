@@ -87,7 +87,7 @@ def _simplex_integrals(corners: FloatArray, function: Callable[[FloatArray], Flo
 
 
 def _with_neighbours(corners: FloatArray, cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Those cut and those that touch one: of a peak on a common edge, one side may see a tail and the other nothing."""
+    """Simplices to cut and their neighbours, in which the rules may have missed a peak that lies on the common edge."""
     if not cut.any() or cut.all():
         return cut
     middles = corners.mean(axis=1)
