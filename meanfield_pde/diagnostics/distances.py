@@ -123,15 +123,16 @@ def _equal_masses(a: Measure, b: Measure) -> tuple[float, float]:
     if a.dimension != b.dimension:
         raise ValueError(f"a lies in R^{a.dimension} and b in R^{b.dimension}, wanted two measures on one sphere")
     mass_a, mass_b = math.fsum(a.masses), math.fsum(b.masses)
+    given = f"the total masses are {mass_a:.12g} (a) and {mass_b:.12g} (b)"
     if not (mass_a > 0 and mass_b > 0):
-        raise ValueError(f"the total masses are {mass_a:.12g} (a) and {mass_b:.12g} (b), wanted two measures of positive mass")
+        raise ValueError(f"{given}, wanted two measures of positive mass")
     if abs(mass_a - mass_b) > MASS_TOLERANCE * max(mass_a, mass_b):
-        raise ValueError(f"the total masses are {mass_a:.12g} (a) and {mass_b:.12g} (b), wanted equal masses (relative {MASS_TOLERANCE:g})")
+        raise ValueError(f"{given}, wanted equal masses (relative {MASS_TOLERANCE:g})")
     return mass_a, mass_b
 
 
 def _harmonic_norm(a: Measure, mass_a: float, b: Measure, mass_b: float, beta: float) -> float:
-    """sqrt(sum of factor_l |c_lm|^2), c the coefficients of a - b: by Parseval the norm of the function of coefficients sqrt(factor_l) c_lm."""
+    """sqrt(sum of factor_l |c_lm|^2), c the coefficients of a - b: by Parseval the norm of the function with sqrt(factor_l) c_lm."""
     harmonics = HARMONICS[a.dimension]
     band = kernel_band(a.dimension, beta, BAND_TOLERANCE)
     difference = harmonics.analyse(a.points, a.masses / mass_a, band) - harmonics.analyse(b.points, b.masses / mass_b, band)

@@ -23,6 +23,8 @@ from meanfield_pde.sphere import FloatArray
 if TYPE_CHECKING:
     import pyvista
 
+    Data = pyvista.UnstructuredGrid | pyvista.PolyData
+
 NAMES = {"density": "limit", "tokens": "tokens"}
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 DIGITS = 6
@@ -51,8 +53,15 @@ def write_vtk(folder: str | os.PathLike[str], *solutions: Solution, float32: boo
     beyond single precision with float32. OSError if a file cannot be written.
     """
     target, single = inputs.file_path("folder", folder), inputs.flag("float32", float32)
-    names = _names(solutions)
-    return [path for name, solution in zip(names, solutions, strict=True) for path in _write_run(target, name, solution, single)]
+    written = []
+    for name, solution in zip(_names(solutions), solutions, strict=True):
+        if solution.system.mesh is None:
+            written.append(_write_series(target, name, solution, _points, single))
+            continue
+        written.append(_write_series(target, name, solution, _cells, single))
+        if any(len(solution.atoms(k)) for k in range(len(solution.times))):
+            written.append(_write_series(target, f"{name}_atoms", solution, _points, single))
+    return written
 
 
 def _names(solutions: tuple[Solution, ...]) -> list[str]:
@@ -70,22 +79,7 @@ def _names(solutions: tuple[Solution, ...]) -> list[str]:
     return names
 
 
-def _write_run(folder: Path, name: str, solution: Solution, float32: bool) -> list[Path]:
-    if solution.system.mesh is None:
-        return [_write_series(folder, name, solution, _points, float32)]
-    written = [_write_series(folder, name, solution, _cells, float32)]
-    if any(len(solution.atoms(k)) for k in range(len(solution.times))):
-        written.append(_write_series(folder, f"{name}_atoms", solution, _points, float32))
-    return written
-
-
-def _write_series(
-    folder: Path,
-    name: str,
-    solution: Solution,
-    make: "Callable[[Solution, int], pyvista.UnstructuredGrid | pyvista.PolyData]",
-    float32: bool,
-) -> Path:
+def _write_series(folder: Path, name: str, solution: Solution, make: "Callable[[Solution, int], Data]", float32: bool) -> Path:
     suffix = ".vtu" if make is _cells else ".vtp"
     (folder / name).mkdir(parents=True, exist_ok=True)
     collection, rows = folder / f"{name}.pvd", []

@@ -54,15 +54,10 @@ class PerturbedUniform:
             raise ValueError(f"noise is {size:g} in dimension {dimension}, wanted 0 (noise is made for d = 2 and 3)")
         if size and seed is None:
             raise ValueError("seed is None, wanted an integer: noise is drawn from it")
-        rows = inputs.sequence("modes", modes, "rows (degree, amplitude, axis)")
-        set_fields(
-            self,
-            d=dimension,
-            modes=tuple(_mode(f"modes[{i}]", mode, dimension) for i, mode in enumerate(rows)),
-            noise=size,
-            max_degree=inputs.integer("max_degree", max_degree, low=1, high=256),
-            seed=None if seed is None else inputs.integer("seed", seed, low=0),
-        )
+        rows = enumerate(inputs.sequence("modes", modes, "rows (degree, amplitude, axis)"))
+        set_fields(self, d=dimension, noise=size, modes=tuple(_mode(f"modes[{i}]", mode, dimension) for i, mode in rows))
+        set_fields(self, max_degree=inputs.integer("max_degree", max_degree, low=1, high=256))
+        set_fields(self, seed=None if seed is None else inputs.integer("seed", seed, low=0))
         set_fields(self, _coefficients=self._drawn_coefficients())
         if self._largest_departure() > 1:
             lowest = self._relative(Uniform(dimension).draw(np.random.default_rng(0), PROBES)).min()

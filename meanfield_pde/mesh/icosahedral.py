@@ -23,10 +23,8 @@ def icosahedral(level: int, cells: str = "voronoi") -> SphereMesh:
         points, triangles = _halved(points, triangles)
     points, triangles = _in_order_of_triangles(points, triangles)
     if cells == "triangles":
-        offsets = np.arange(len(triangles) + 1) * 3
-        return polygon_mesh(
-            f"icosahedral({level}, cells='triangles')", points, offsets, triangles.ravel(), centers=circumcenters(points, triangles)
-        )
+        name, offsets = f"icosahedral({level}, cells='triangles')", np.arange(len(triangles) + 1) * 3
+        return polygon_mesh(name, points, offsets, triangles.ravel(), centers=circumcenters(points, triangles))
     return dual_mesh(f"icosahedral({level})", lloyd(points, triangles, LLOYD_STEPS), triangles)
 
 

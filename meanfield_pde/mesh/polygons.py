@@ -143,10 +143,8 @@ def _broken_edges(start: IntArray, end: IntArray, owner: IntArray, n: int) -> st
     keys = np.minimum(start, end) * n + np.maximum(start, end)
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     cells_at = counts[inverse]
-    if (counts == 1).any():
-        return (
-            f"the surface is not closed, {(counts == 1).sum()} open edges, wanted two cells at every edge: {_look_at(owner[cells_at == 1])}"
-        )
+    if n_open := int((counts == 1).sum()):
+        return f"the surface is not closed, {n_open} open edges, wanted two cells at every edge: {_look_at(owner[cells_at == 1])}"
     if (counts > 2).any():
         return f"{(counts > 2).sum()} edges belong to more than two cells, wanted two: {_look_at(owner[cells_at > 2])}"
     balance = np.bincount(inverse, weights=np.where(start < end, 1.0, -1.0))
