@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import meanfield_pde as mf
-from meanfield_pde.integrals.harmonics import EPSILON, HARMONICS
+from meanfield_pde.integrals.harmonics import EPSILON, kernel_band
 from meanfield_pde.integrals.methods import Spectral
 from meanfield_pde.sphere import normalise
 from meanfield_pde.stepping.ensembles import solve_ensemble
@@ -29,8 +29,9 @@ from meanfield_pde.stepping.ssp import SSPIntegration
 from meanfield_pde.threads import over_rows, thread_count
 
 SPREAD = mf.VonMisesFisher((1, 2, 2), 3.0)
-PARTS = (("field", "model"), ("transforms", "harmonics"), ("reconstruction", "reconstruction"), ("fluxes", "flux"))
-"""Parts of a step and the modules that do them, called from density.py or spectral.py."""
+PARTS = (("field", "attention"), ("transforms", "harmonics"), ("reconstruction", "reconstruction"), ("fluxes", "flux"))
+"""Parts of a step and the modules that do them, called from CALLERS."""
+CALLERS = ("/density.py", "/transport.py", "/spectral.py")
 
 
 @dataclass
@@ -91,14 +92,15 @@ def general() -> list[Figure]:
     measure = mf.Measure(mesh.centers, mf.project(mesh, SPREAD) * mesh.areas)
     a, b, c, d, e = (np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0] for seed in range(5))
     attention = mf.Attention(20.0, a * np.sqrt(sizes) @ b, a * np.sqrt(sizes) @ c, d * sizes @ e)
-    taken, how = turns(2, **{way: lambda way=way: attention.field(measure.points, measure, method=way) for way in ("direct", "spectral")})
+    sides = {way: lambda way=way: attention.field(measure, method=way).output(measure.points) for way in ("direct", "spectral")}
+    taken, how = turns(2, **sides)
     return [Figure("Q, K, V, condition 5, level 6: sums / transforms", taken[:, 0] / taken[:, 1], "x", how, ">= 30")]
 
 
 def step() -> list[Figure]:
     """One SSPRK3 step at level 7, beta = 9, per stage, against ducc0's two transforms alone, and where its time goes."""
     mesh, beta = mf.icosahedral(7), 9.0
-    run, band = stepping(mesh, beta), HARMONICS[3].band(beta, Spectral.accuracy / 10)
+    run, band = stepping(mesh, beta), kernel_band(3, beta, Spectral.accuracy / 10)
     x, y, z = mesh.centers.T
     angles = np.stack([np.arccos(z), np.arctan2(y, x) % (2 * np.pi)], axis=1)
     options = {"spin": 0, "lmax": band, "mmax": band, "loc": angles, "epsilon": EPSILON, "nthreads": thread_count()}
@@ -112,7 +114,7 @@ def step() -> list[Figure]:
     for (path, *_), (*_, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
         for part, module in PARTS:
             if path.endswith(f"/{module}.py"):
-                spent = sum(entry[3] for caller, entry in callers.items() if caller[0].endswith(("/density.py", "/spectral.py")))
+                spent = sum(entry[3] for caller, entry in callers.items() if caller[0].endswith(CALLERS))
                 shares[part] += spent / (26 * 3 * np.median(taken[:, 1]))
     shares["field"] -= shares["transforms"]
     shares["rest"] = float(np.median(taken[:, 0] / taken[:, 1]) / 3) - sum(shares.values())
@@ -133,7 +135,7 @@ mesh = mf.icosahedral(7)
 start = mf.project(mesh, mf.VonMisesFisher((1, 2, 2), 3.0))
 solution = mf.solve(mf.MeanFieldPDE(mesh, mf.Attention(9.0)), start, 0.4, save_every=0.02)
 with tempfile.TemporaryDirectory() as folder:
-    mf.save(folder + "/run.npz", solution)
+    mf.save(folder + "/run.vtkhdf", solution)
     mf.write_vtk(folder, solution)
 print(len(solution.history), len(solution.times) - 1, open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
@@ -232,7 +234,7 @@ def peers() -> list[Figure]:
         others["torch sdpa, float32"] = lambda: torch.nn.functional.scaled_dot_product_attention(head, head, head, scale=9.0)[0, 0].numpy()
     except ImportError:
         figures.append(Figure("level 5: torch sdpa, float32", np.array([np.nan]), how="torch is not installed"))
-    ours = {way: lambda way=way: attention.field(points, measure, method=way) for way in ("spectral", "direct")}
+    ours = {way: lambda way=way: attention.field(measure, method=way).output(points) for way in ("spectral", "direct")}
     for name, other in others.items():
         taken, how = turns(5, theirs=other, **ours)
         how += f"; largest difference {np.abs(other() - ours['direct']()).max():.0e}"
