@@ -103,7 +103,7 @@ def main_direction(runs: list[Solution]) -> FloatArray:
 
 
 def cell_density(run: Solution, outputs: Any) -> FloatArray:
-    """Cell averages of a density at one or some outputs; `averages` would make them for all."""
+    """Cell averages of a density at one output or at some; `run.averages` would compute those of all outputs."""
     return run.masses[outputs] / run.mesh.areas
 
 

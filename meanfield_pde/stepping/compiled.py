@@ -41,7 +41,7 @@ EXPONENT = -1 / 8
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 
 LANES = 8
-"""Tokens are filled up to a multiple of it by copies of the first, as targets only, so that no loop has a remainder."""
+"""Tokens are padded to a multiple of it with copies of the first, whose mass counts once, so that vector loops have no remainder."""
 
 STATE, STAGE, SUMS = range(STAGES + 4, STAGES + 7)
 TERMS = SUMS + 3
@@ -124,7 +124,7 @@ def _run(model, tables, tolerances, masses, times, vectors, rows, numbers, token
 def _first_step(model, tolerances, t_end, masses, vectors, rows, numbers, failure):
     """Sets the first rate and proposes a step, as scipy does (Hairer, Norsett, Wanner, Solving ODEs I, II.4).
 
-    Where nothing moves yet that is a guess, which must not count as too short.
+    If nothing moves yet, the proposal is a guess; it is never below the smallest step, so that it does not count as a failure.
     """
     rate, bend, n = vectors[0], vectors[1], len(masses)
     if not rate_of(model, vectors[STATE], masses, vectors[SUMS:TERMS], numbers, rate, failure):

@@ -43,7 +43,7 @@ from meanfield_pde.systems.atoms import CLUSTER
 
 QUANTITIES = ("w1", "w2", "mmd", "energy", "order", "clusters")
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 16, 1 << 12, 1 << 17
-"""On S^1 arcs are spread to so many points for each token, at least and at most so many, so that W1 does not see the cells."""
+"""On S^1 arcs become so many points for each token, between the least and the most in all, so that W1 does not depend on the cells."""
 
 MESH_SHARE = 0.25
 """A mean is limited by the mesh where the limit's own error exceeds this part of it."""
@@ -55,7 +55,7 @@ VALID = 10.0
 @dataclass(frozen=True)
 class Convergence(Kind):
     """quantities: which of w1, w2, mmd, energy, order, clusters. largest_plan: bytes that an exact transport plan may take (S^2); larger
-    measures are aggregated first, and the error that makes is a column. angle: of a cluster, radians."""
+    measures are aggregated first, and the table has the error of that. angle: of a cluster, radians."""
 
     quantities: tuple[str, ...] = QUANTITIES
     largest_plan: float = 5e8
@@ -122,11 +122,10 @@ class Convergence(Kind):
         fitted: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         place = table.names.index("t")
         for cells in table.rows:
-            row = dict(zip(table.names, cells, strict=True))
-            if row["quantity"] != "clusters":
-                fitted.setdefault((*cells[:place], row["quantity"], row["t"]), []).append(row)
-        for key, rows in fitted.items():
-            *values, quantity, t = key
+            fitted.setdefault(cells[: place + 2], []).append(dict(zip(table.names, cells, strict=True)))
+        for (*values, t, quantity), rows in fitted.items():
+            if quantity == "clusters":
+                continue
             first, used = rows[0], [row["n"] for row in rows if not (row["mesh_limited"] or row["below_validity"])]
             span = f"{min(used)} .. {max(used)}" if used else "none"
             interval = f"{first['slope_low']:6.3f} .. {first['slope_high']:6.3f}"
