@@ -107,12 +107,12 @@ class VelocityModel:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "energy" in vars(cls) and "has_energy" not in vars(cls):
+            cls.has_energy = True  # type: ignore[assignment, method-assign]
         if "velocity" in vars(cls) and "field" not in vars(cls):
             for name in ("field", "potential", "energy", "speed_bound", "is_gradient", "is_isotropic", "has_energy"):
                 if name not in vars(cls):
                     setattr(cls, name, vars(VelocityModel)[name])
-        if "energy" in vars(cls) and "has_energy" not in vars(cls):
-            cls.has_energy = True  # type: ignore[assignment, method-assign]
         if cls.field is VelocityModel.field and cls.velocity is VelocityModel.velocity:
             raise TypeError(f"{cls.__name__} defines neither field nor velocity, wanted one of them")
 
