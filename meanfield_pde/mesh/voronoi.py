@@ -22,10 +22,11 @@ def voronoi(points: ArrayLike, lloyd_steps: int = 0) -> SphereMesh:
 
     Raises ValueError if points are off the sphere, coincide (ids are named) or all lie in one plane.
     """
-    generators = inputs.points("points", points)
+    generators = inputs.array("points", points, ("n", "d"))
     d = generators.shape[1]
-    if d > 3:
+    if d not in (2, 3):
         raise ValueError(f"points has shape {generators.shape}, wanted (n, 3) or (n, 2)")
+    inputs.unit_rows("points", generators)
     generators = normalise(generators)
     lloyd_steps = inputs.integer("lloyd_steps", lloyd_steps, low=0, most=MOST_LLOYD_STEPS)
     _refuse_coincident(generators)
