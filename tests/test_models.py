@@ -356,3 +356,18 @@ def test_steps_end_where_a_model_jumps():
     second = mf.solve(linear[1], first.averages[-1], 0.2, stepper=stepper)
     assert 0.3 in whole.history.t and 0.3 not in unaware.history.t
     assert np.abs(whole.masses[-1] - second.masses[-1]).max() < 2e-5 < np.abs(unaware.masses[-1] - second.masses[-1]).max()
+
+
+def test_who_defines_an_energy_has_one():
+    class Springs(mf.VelocityModel):
+        def velocity(self, points, measure, t=0.0):
+            return tangent(points, np.broadcast_to(measure.mean(), points.shape))
+
+        def energy(self, measure, t=0.0):
+            return 0.5 * float(measure.mean() @ measure.mean())
+
+    start = mf.sample(mf.VonMisesFisher((0, 0, 1), 1.0), 20, seed=0)
+    run = mf.solve(mf.ParticleSystem(Springs()), start, 1.0)
+    assert run.history.energy[-1] == pytest.approx(mf.energy(Springs(), run.measure(-1)), rel=1e-14)
+    assert run.history.energy[-1] == pytest.approx(mf.energy(mf.Attention(0.0), run.measure(-1)), rel=1e-12)
+    assert not Growing(2.0).has_energy, "the control: an energy that is inherited is that of another velocity"
