@@ -14,7 +14,7 @@ and neither I_nu itself nor e^r is ever formed, so that nothing overflows, nor u
 import numpy as np
 from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
-from scipy.special import xlogy
+from scipy.special import gammaln, ive, xlogy
 
 from meanfield_pde import inputs
 from meanfield_pde.sphere import FloatArray
@@ -66,8 +66,11 @@ def degree_factors(d: int, r: float, band: int) -> FloatArray:
 
     The one place of these factors for any dimension d >= 2: transforms, distances and growth rates take them from here.
     """
-    ratios = bessel_ratios(d / 2 - 1, r, band)
-    return np.exp(float(log_lambda(d, 0, r)) - r) * np.concatenate([[1.0], np.cumprod(ratios)])
+    nu = d / 2 - 1
+    mean = float(np.exp(log_lambda(d, 0, r) - r))
+    if r > 1 and (scaled := float(ive(nu, r))) > 0:  # at large r the difference above has lost digits
+        mean = float(np.exp(gammaln(nu + 1) + nu * np.log(2 / r))) * scaled
+    return mean * np.concatenate([[1.0], np.cumprod(bessel_ratios(nu, r, band))])
 
 
 def _log_0f1(nu: float, r: FloatArray) -> FloatArray:

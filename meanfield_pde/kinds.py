@@ -93,6 +93,8 @@ def described(value: Any, where: str = "value") -> Any:
     if not is_dataclass(kind) and (callable(value) or not hasattr(value, "__dict__")):
         raise ValueError(f"{where} is of the type {kind.__name__}, wanted plain values, arrays or objects with named arguments in a file")
     name = next((name for name, known in STORED.items() if known is kind), kind.__name__)
+    if STORED.get(name, kind) is not kind:
+        raise ValueError(f"{where} is of a class named {name}, like a kind of this package, wanted another name for it")
     arguments = {argument: _kept(value, argument, where) for argument in _arguments(kind, where)}
     return {"kind": name} | {argument: described(kept, f"{where}.{argument}") for argument, kept in arguments.items()}
 

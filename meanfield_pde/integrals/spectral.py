@@ -17,7 +17,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.special import ive
 
-from meanfield_pde.bessel import bessel_ratio, log_lambda
+from meanfield_pde.bessel import bessel_ratio, degree_factors, log_lambda
 from meanfield_pde.integrals.harmonics import HARMONICS, ComplexArray, Harmonics, kernel_band, kernel_factors
 from meanfield_pde.integrals.queries import SMALL_RADIUS, Queries
 from meanfield_pde.measure import Measure
@@ -85,8 +85,7 @@ def integrals(
     else:
         rest = _on_one_radius(coefficients, queries.directions, queries.radius, with_offsets)
         r = queries.radius
-    log_mean, ratio = _constant(d, r) if isinstance(r, float) else (log_lambda(d, 0, r), bessel_ratio(d / 2 - 1, r))
-    mean = np.exp(log_mean - r)
+    mean, ratio = _constant(d, r) if isinstance(r, float) else (np.exp(log_lambda(d, 0, r) - r), bessel_ratio(d / 2 - 1, r))
     noise = NOISE * rest.sizes
     close = None
     if np.min(r, initial=np.inf) < SMALL_RADIUS:
@@ -107,8 +106,8 @@ def integrals(
 
 @lru_cache(16)
 def _constant(d: int, radius: float) -> tuple[float, float]:
-    """log Lambda_0 and Lambda_1 / Lambda_0 at one radius."""
-    return float(log_lambda(d, 0, radius)), float(bessel_ratio(d / 2 - 1, radius))
+    """Lambda_0 e^{-r} and Lambda_1 / Lambda_0 at one radius."""
+    return float(degree_factors(d, radius, 0)[0]), float(bessel_ratio(d / 2 - 1, radius))
 
 
 def _mean_excess(d: int, r: FloatArray | float) -> FloatArray:
