@@ -82,7 +82,7 @@ def _run(model, tables, tolerances, masses, times, vectors, rows, numbers, token
     """One run from its state to the last time; how many velocities it took."""
     t, t_end, saved, rejected = 0.0, times[-1], 0, False
     if times[0] == 0.0:
-        tokens[0] = vectors[STATE, :, : len(masses)].T
+        _save(vectors[STATE], tokens[0])
         saved = 1
     if t_end == 0.0:
         return 0
@@ -109,7 +109,8 @@ def _run(model, tables, tolerances, masses, times, vectors, rows, numbers, token
                 break
             saved = _save_between(tables, times, saved, t, after, vectors, rows, numbers, tokens)
         _combine(tables.stages[-1], step, rows)
-        rows[STATE], rows[0] = rows[STAGE], rows[STAGES]
+        _copy(rows[STAGE], rows[STATE])
+        _copy(rows[STAGES], rows[0])
         t = after
         step *= min(factor, 1.0 if rejected else GROW)
         rejected = False
@@ -192,14 +193,16 @@ def _save_between(tables, times, saved, t, after, vectors, rows, numbers, tokens
 @compiled
 def _set_terms(tables, step, rates, terms):
     """What the interpolant is made of, from all rates of the step."""
-    change, first, last = terms[0], rates[0], rates[STAGES]
-    _add_up(tables.stages[-1], rates, change)
-    change *= step
-    terms[1] = step * first - change
-    terms[2] = 2 * change - step * (first + last)
+    _add_up(tables.stages[-1], rates, terms[0])
     for p in range(len(tables.interpolant)):
         _add_up(tables.interpolant[p], rates, terms[3 + p])
-    terms[3:] *= step
+    for a in range(terms.shape[1]):
+        change, first, last = step * terms[0, a], rates[0, a], rates[STAGES, a]
+        terms[0, a] = change
+        terms[1, a] = step * first - change
+        terms[2, a] = 2 * change - step * (first + last)
+        for p in range(3, len(terms)):
+            terms[p, a] *= step
 
 
 @compiled
@@ -236,6 +239,19 @@ def _move(values, step, rate, result):
 
 
 @compiled
+def _copy(values, result):
+    for a in range(len(values)):
+        result[a] = values[a]
+
+
+@compiled
 def _save_projected(values, vectors, numbers, tokens):
     divide_by_lengths(values, numbers[SQUARES], vectors[SUMS])
-    tokens[:] = vectors[SUMS, :, : len(tokens)].T
+    _save(vectors[SUMS], tokens)
+
+
+@compiled
+def _save(columns, tokens):
+    for i in range(len(tokens)):
+        for k in range(len(columns)):
+            tokens[i, k] = columns[k, i]
