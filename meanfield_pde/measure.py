@@ -103,8 +103,9 @@ class Measure(Record):
         share = float(np.min(self.masses / self._areas)) * LESS
         if not share > 0:
             return Split(0.0, (self,))
-        rest = Measure.trusted(self.points, self.masses - share * self._areas)
-        return Split(share * float(self._areas.sum()), (rest,))
+        masses = self.masses - share * self._areas
+        masses.setflags(write=False)  # so that it need not be copied
+        return Split(share * float(self._areas.sum()), (Measure.trusted(self.points, masses),))
 
     def mean(self) -> FloatArray:
         """The integral of x dmu, (d,)."""

@@ -67,16 +67,16 @@ def test_scaled_sum_is_compensated():
     """1e5 equal weights: the sum to two roundings; a running sum is off by far more."""
     n = 100_000
     weights = np.full(n, 1 / n)
-    assert Scaled.weighted_sum(np.ones(n), weights).value == pytest.approx(math.fsum(weights) * math.e, rel=3e-16)
+    assert Scaled.weighted_sum((np.ones(n), weights)).value == pytest.approx(math.fsum(weights) * math.e, rel=3e-16)
     assert abs(np.cumsum(weights)[-1] - math.fsum(weights)) > 1e-13
 
 
 def test_scaled_numbers():
-    big = Scaled.weighted_sum(np.array([1000.0, 1000.0]), np.array([1.0, 2.0]))
+    big = Scaled.weighted_sum((np.array([1000.0]), np.array([1.0])), (np.array([1000.0]), np.array([2.0])))
     assert big.value == math.inf and big.log == pytest.approx(1000 + math.log(3), rel=1e-15)
     # e^720 alone overflows, the product does not
     assert Scaled(720.0, 1e-20).value == pytest.approx(math.exp(720 - 20 * math.log(10)), rel=1e-12)
-    assert Scaled.weighted_sum(np.empty(0), np.empty(0)).log == -math.inf
+    assert Scaled.weighted_sum((np.empty(0), np.empty(0))).log == -math.inf
     assert math.isnan(Scaled(0.0, -1.0).log)
     assert (Scaled(1.0, 6.0) / 2).value == pytest.approx(3 * math.e, rel=1e-15)
 

@@ -144,8 +144,8 @@ class _Transforms(Analysis):
         ):
             row, _ = inputs.first_index(~np.isfinite(queries.vectors))
             raise ValueError(f"beta B x is {queries.vectors[row]} at point {row}, wanted finite numbers: transforms take all at once")
-        logs, offsets, errors = spectral.integrals(self._coefficients, queries, with_offsets, self._method.accuracy)
-        lost = self._lost(queries, errors)
+        logs, offsets, z, noise = spectral.integrals(self._coefficients, queries, with_offsets, self._method.accuracy)
+        lost = self._lost(queries, z, noise)
         if 2 * len(lost) > len(queries):
             return self._sums.integrals(queries, with_offsets)
         self.work["transforms"] += len(queries) - len(lost)
@@ -156,10 +156,11 @@ class _Transforms(Analysis):
                 offsets[lost] = summed.offsets
         return Integrals(logs, offsets)
 
-    def _lost(self, queries: Queries, errors: FloatArray) -> np.ndarray:
-        """The queries at which too few digits are left."""
-        if errors.max(initial=0.0) <= POINTWISE:
+    def _lost(self, queries: Queries, z: FloatArray, noise: FloatArray | float) -> np.ndarray:
+        """The queries at which too few digits are left of z."""
+        if np.max(noise) <= POINTWISE * z.min():
             return np.empty(0, dtype=np.int64)
+        errors = noise / z
         allowed: FloatArray | float = POINTWISE
         if queries.weights is not None:
             weights = queries.weights

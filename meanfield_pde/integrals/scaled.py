@@ -16,10 +16,13 @@ class Scaled:
     factor: float
 
     @classmethod
-    def weighted_sum(cls, logs: FloatArray, weights: FloatArray) -> "Scaled":
-        """sum_i w_i e^{l_i}, w_i > 0; summed in extended precision, so that its relative error is that of the terms."""
-        shift = float(logs.max(initial=-np.inf))
-        return cls(0.0, 0.0) if shift == -np.inf else cls(shift, float(np.sum(weights * np.exp(logs - shift), dtype=np.longdouble)))
+    def weighted_sum(cls, *parts: tuple[FloatArray, FloatArray]) -> "Scaled":
+        """sum_i w_i e^{l_i} over parts of logarithms l and weights w > 0; in extended precision: its relative error is that of the terms."""
+        shift = max((float(logs.max(initial=-np.inf)) for logs, _ in parts), default=-np.inf)
+        if shift == -np.inf:
+            return cls(0.0, 0.0)
+        sums = [np.sum(weights * np.exp(logs - shift), dtype=np.longdouble) for logs, weights in parts]
+        return cls(shift, float(sum(sums, np.longdouble(0))))
 
     @classmethod
     def of(cls, value: float) -> "Scaled":

@@ -7,7 +7,7 @@ e^{-r} Z(r u) is smooth in r: queries are grouped into panels of radii, synthesi
 radial derivative is that of the interpolant. Kernels are sums of e^{-r s}, 0 <= s <= 2, with positive weights, so that interpolation
 keeps relative accuracy at every query.
 
-Data in: queries and a measure. Data out: log(Z/M) - shift, offsets and relative errors. Source: 2312.10794 for Z; expansions: `harmonics`.
+Data in: queries and a measure. Data out: log(Z/M) - shift, offsets, Z and its error. Source: 2312.10794 for Z; expansions: `harmonics`.
 """
 
 from dataclasses import dataclass
@@ -76,8 +76,8 @@ class Coefficients:
 
 def integrals(
     coefficients: Coefficients, queries: Queries, with_offsets: bool, accuracy: float
-) -> tuple[FloatArray, FloatArray | None, FloatArray]:
-    """log(Z/M) - shift (m,), the attention-weighted mean of y - u (m, d) or None, and the relative error of Z (m,)."""
+) -> tuple[FloatArray, FloatArray | None, FloatArray, FloatArray | float]:
+    """log(Z/M) - shift (m,), the attention-weighted mean of y - u (m, d) or None, e^{-r} Z/M (m,) and its error, (m,) or one number."""
     d = coefficients.d
     if queries.radius is None:
         rest = _on_panels(coefficients, queries, with_offsets, accuracy)
@@ -92,7 +92,8 @@ def integrals(
         close = np.log1p(np.where(r < SMALL_RADIUS, _mean_excess(d, r) + rest.values * np.exp(np.minimum(r, SMALL_RADIUS)), 0.0))
     z = rest.values
     z += mean
-    np.maximum(z, noise / LOST, out=z)
+    if z.min(initial=np.inf) < np.max(noise) / LOST:
+        np.maximum(z, noise / LOST, out=z)
     logs = np.log(z)
     logs += r - queries.shift
     if close is not None:
@@ -101,7 +102,7 @@ def integrals(
     if rest.gradients is not None and rest.radials is not None:
         along = mean * ratio + rest.radials
         offsets = ((along - z)[:, None] * queries.directions + rest.gradients) / z[:, None]
-    return logs, offsets, np.divide(noise, z, out=z)
+    return logs, offsets, z, noise
 
 
 @lru_cache(16)

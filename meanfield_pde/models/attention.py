@@ -251,18 +251,16 @@ class AttentionField(Field):
         if model.beta == 0:
             mean = np.array([math.fsum(measure.masses * x) for x in measure.points.T])
             return Scaled.of(float(mean @ (mean if model.bilinear is None else model.bilinear @ mean)) / 2)
-        split = measure.split
-        logs, weights = [], []
+        split, terms = measure.split, []
         for part, rest in zip(measure.parts, split.rest, strict=True):
             kept: Any = slice(None) if part.masses.all() else part.masses > 0  # points without mass are not asked for anew
             known = id(part.points) in self._known
-            logs.append(self.log_partition(part.points)[kept] if known else self.log_partition(part.points[kept]))
-            weights.append(rest.masses[kept])
+            logs = self.log_partition(part.points)[kept] if known else self.log_partition(part.points[kept])
+            terms.append((logs, rest.masses[kept]))
             if split.uniform:
                 mean_logs, masses = model.log_uniform(part.points[kept], part.masses[kept])
-                logs.append(mean_logs)
-                weights.append(split.uniform * masses)
-        return Scaled.weighted_sum(np.concatenate(logs), np.concatenate(weights)) / (2 * model.beta)
+                terms.append((mean_logs, split.uniform * masses))
+        return Scaled.weighted_sum(*terms) / (2 * model.beta)
 
     def _valued(self, average: FloatArray) -> FloatArray:
         return average if self.attention.value is None else average @ self.attention.value.T

@@ -154,4 +154,5 @@ def _combined(vector: FloatArray, dt: float, weights: tuple[float, ...], rates: 
         total += weight * rate
     total *= dt
     total += vector
+    total.setflags(write=False)  # so that no measure need copy it
     return total

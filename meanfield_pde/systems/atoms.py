@@ -158,8 +158,9 @@ def _narrow_peaks(near: Neighbourhoods, cells: FloatArray, places: list[FloatArr
     """Peaks around which an atom forms, heaviest first."""
     centers, taken, found = near.mesh.centers, list(places), list[int]()
     sharpness = near.sharpness(cells)
-    dense = cells * near.mesh.areas.sum() >= DENSE * near.mesh.areas
-    peaks = np.flatnonzero(((sharpness > PEAK) & dense) | (sharpness > SPIKE))
+    peaks = np.flatnonzero(sharpness > PEAK)
+    dense = cells[peaks] * near.mesh.areas.sum() >= DENSE * near.mesh.areas[peaks]
+    peaks = peaks[dense | (sharpness[peaks] > SPIKE)]
     for peak in peaks[np.argsort(-cells[peaks], kind="stable")].tolist():
         spacing, window = near.spacings[peak], REACH if sharpness[peak] > SPIKE else WINDOW
         if taken and distance(np.array(taken), centers[peak]).min() < window * spacing:

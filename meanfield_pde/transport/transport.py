@@ -97,7 +97,10 @@ class Transport:
         return inflow / float(self.mesh.areas[rows].sum()) / (self.mesh.dimension - 1)
 
     def _arrays(self) -> "_Scratch":
-        return self._scratch.setdefault(threading.get_ident(), _Scratch(self.mesh))
+        thread = threading.get_ident()
+        if thread not in self._scratch:
+            self._scratch[thread] = _Scratch(self.mesh)
+        return self._scratch[thread]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_scratch": {}}
