@@ -28,8 +28,8 @@ ROWS = (
     "pictures.canvas pictures.maps pictures.circles pictures.curves pictures.products",
     "pictures.overview pictures.staircase pictures.films",
     "cases.stopping cases.case cases.runs",
-    "studies.rates studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
-    "studies.pictures studies.executors studies.study cli",
+    "studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
+    "studies.pictures studies.study cli",
 )
 ORDER = [name for row in ROWS for name in row.split()]
 """A module may import only modules before it: the list reads as the method."""

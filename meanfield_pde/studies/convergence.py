@@ -1,4 +1,4 @@
-"""How fast n tokens follow the limit: distances between them over n, at given times.
+"""How fast n tokens follow the limit: distances between them over n, at given times, and rates: their means fall like C n^slope.
 
 | quantity | between tokens and limit |
 |---|---|
@@ -12,7 +12,11 @@ Each has a column `limit_error`: the same quantity between the limits on the mes
 the mesh changes. A token's weight on itself is negligible, and the limit valid, only for n >> e^beta / Lambda_0(beta) (`validity` is n
 over that bound). Means that the mesh or that bound spoils are flagged and take no part in the fitted rates.
 
+The straight line through (log n, log mean) is weighted by the standard errors. Its interval is Student's, with two degrees of freedom
+less than there are sizes, from the larger of the expected and the observed scatter, so that neither few runs nor a bent curve look sure.
+
 Data in: jobs. Data out: one row per parameter set, n, time and quantity.
+Source: Bevington and Robinson, Data Reduction and Error Analysis, chapter 6 (rates).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from meanfield_pde import inputs
 from meanfield_pde.cases.case import make_mesh
@@ -38,18 +43,17 @@ from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, Kind, density, limit_clusters, token_runs
-from meanfield_pde.studies.rates import PowerLaw, fit_rate
 from meanfield_pde.systems.atoms import CLUSTER
 
 QUANTITIES = ("w1", "w2", "mmd", "energy", "order", "clusters")
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 16, 1 << 12, 1 << 17
 """On S^1 arcs become so many points for each token, between the least and the most in all, so that W1 does not depend on the cells."""
-
 MESH_SHARE = 0.25
 """A mean is limited by the mesh where the limit's own error exceeds this part of it."""
-
 VALID = 10.0
 """The limit counts as valid from this many times the bound of n."""
+CONFIDENCE = 0.95
+"""Of the intervals of rates."""
 
 
 @dataclass(frozen=True)
@@ -258,3 +262,33 @@ def _notes(table: Table) -> Iterator[str]:
     if len(few):
         counts = ", ".join(map(str, np.unique(few)))
         yield f"note: n = {counts} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """slope with its interval [low, high] and factor C; nan where there are too few sizes (three for an interval, two for a slope)."""
+
+    slope: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    factor: float = np.nan
+
+
+def fit_rate(counts: FloatArray, means: FloatArray, errors: FloatArray) -> PowerLaw:
+    """The line through the positive means; without standard errors (one run, or none that scatter) all sizes weigh the same."""
+    used = means > 0
+    x, y = np.log(counts[used]), np.log(means[used])
+    if len(x) < 2:
+        return PowerLaw()
+    spread = errors[used] / means[used]
+    known = bool((spread > 0).all())
+    weights = spread**-2 if known else np.ones(len(x))
+    centre = np.average(x, weights=weights)
+    inertia = float(weights @ (x - centre) ** 2)
+    slope = float(weights @ ((x - centre) * y)) / inertia
+    level = float(np.average(y, weights=weights)) - slope * centre
+    if len(x) < 3:
+        return PowerLaw(slope, factor=float(np.exp(level)))
+    scatter = float(weights @ (y - level - slope * x) ** 2) / (len(x) - 2)
+    half = float(stdtrit(len(x) - 2, (1 + CONFIDENCE) / 2) * np.sqrt((max(scatter, 1.0) if known else scatter) / inertia))
+    return PowerLaw(slope, slope - half, slope + half, float(np.exp(level)))
