@@ -78,9 +78,8 @@ class Convergence(Kind):
 
     def limit(self, job: Job) -> Arrays:
         """The limit at each time, its observables and its own errors."""
-        fine, coarse = self._limits(job)
-        found = [self._differences(a, b, job.model(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
-        arrays: Arrays = {"errors": np.array(found), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
+        fine, errors = self._limits(job)
+        arrays: Arrays = {"errors": np.array(errors), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
         for k, seen in enumerate(fine):
             arrays |= {f"cells_{k}": seen.cells, f"atoms_{k}": seen.atoms.points, f"masses_{k}": seen.atoms.masses}
         return arrays
@@ -95,8 +94,8 @@ class Convergence(Kind):
         for start, states in zip(starts, token_runs(job, starts), strict=True):
             fine = stored
             if fine is None:
-                fine, coarse = self._limits(job, partial(_averages, tokens=start, job=job))
-                errors.append([self._differences(a, b, model, MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)])
+                fine, own_errors = self._limits(job, partial(_averages, tokens=start, job=job))
+                errors.append(own_errors)
             seen = [_of_tokens(model, t, state, self.angle) for t, state in zip(job.times, states, strict=True)]
             found = [self._differences(a, b, model, points) for a, b in zip(fine, seen, strict=True)]
             values.append([numbers for numbers, _ in found])
@@ -113,8 +112,8 @@ class Convergence(Kind):
         rows = []
         for k, t in enumerate(job.times):
             for q, quantity in enumerate(self.quantities):
-                errors = None if limit is None else limit["errors"][k, q]
-                means = [_mean(n, arrays, errors, k, q, quantity, n / weight if weight else np.inf) for n, arrays in tokens.items()]
+                error = None if limit is None else limit["errors"][k, q]
+                means = [_mean(n, arrays, error, k, q, quantity, n / weight if weight else np.inf) for n, arrays in tokens.items()]
                 of_limit = {"energy": energies[k], "order": values[k, 1], "clusters": values[k, 2]}.get(quantity, np.nan)
                 common = {"limit": float(of_limit)} | _rate(quantity, means)
                 rows += [{"t": t, "quantity": quantity} | mean | common for mean in means]
@@ -123,49 +122,37 @@ class Convergence(Kind):
     def report(self, table: Table) -> list[str]:
         """The rates, and what a reader must know."""
         lines = [f"{'quantity':>10}{'t':>10}{'slope':>9}   95 % interval   fitted to n"]
-        fitted: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         place = table.names.index("t")
-        for cells in table.rows:
-            fitted.setdefault(cells[: place + 2], []).append(dict(zip(table.names, cells, strict=True)))
-        for (*values, t, quantity), rows in fitted.items():
+        for *values, t, quantity in dict.fromkeys(row[: place + 2] for row in table.rows):
             if quantity == "clusters":
                 continue
-            first, used = rows[0], [row["n"] for row in rows if not (row["mesh_limited"] or row["below_validity"])]
-            span = f"{min(used)} .. {max(used)}" if used else "none"
-            interval = f"{first['slope_low']:6.3f} .. {first['slope_high']:6.3f}"
+            rows = table.where(**dict(zip(table.names, (*values, t, quantity), strict=False)))
+            slope, low, high = (rows.column(name)[0] for name in ("slope", "slope_low", "slope_high"))
+            used = rows.where(mesh_limited=False, below_validity=False).column("n")
+            span = f"{min(used)} .. {max(used)}" if len(used) else "none"
             where = named(table.names[:place], values)
-            lines.append(f"{quantity:>10}{t:10g}{first['slope']:9.3f}   {interval}   {span:<16}{where}".rstrip())
+            lines.append(f"{quantity:>10}{t:10g}{slope:9.3f}   {low:6.3f} .. {high:6.3f}   {span:<16}{where}".rstrip())
         return lines + list(_notes(table))
 
-    def _limits(self, job: Job, start: Callable[[SphereMesh], FloatArray] | None = None) -> tuple[list["_Seen"], list["_Seen"]]:
-        """What is seen of the limit on the mesh and on the coarse one, at each time."""
+    def _limits(self, job: Job, start: Callable[[SphereMesh], FloatArray] | None = None) -> tuple[list["_Seen"], list[list[float]]]:
+        """What is seen of the limit on the mesh at each time, and how it differs from that on the coarse mesh."""
         solutions = (density(job, start), density(job, start, "coarse_mesh"))
         fine, coarse = ([_of_limit(solution, k, self.angle) for k in range(len(job.times))] for solution in solutions)
-        return fine, coarse
+        return fine, [self._differences(a, b, job.model(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
 
     def _differences(self, a: "_Seen", b: "_Seen", model: VelocityModel, points: int) -> tuple[list[float], float]:
         """The quantities between a limit and something else, and what transport adds to w1 by points in place of arcs or aggregation."""
-        asked = [name for name in ("w1", "w2") if name in self.quantities]
-        plans, error = dict[str, float](), 0.0
-        if asked:
+        with np.errstate(over="ignore"):  # inf beyond double precision
+            energy = abs(float(np.expm1(b.log_energy - a.log_energy)))
+        found, error = {"energy": energy, "order": abs(b.order - a.order), "clusters": float(b.clusters)}, 0.0
+        if "mmd" in self.quantities:
+            found["mmd"] = mmd(a.measure, b.measure, model.kernel_beta)
+        if asked := [name for name in ("w1", "w2") if name in self.quantities]:
             (mu, off), (nu, off_too) = (seen.spread(points) for seen in (a, b))
             lengths, error, _ = distances(mu, nu, self.largest_plan, tuple(int(name[1]) for name in asked))
-            plans, error = dict(zip(asked, lengths, strict=True)), error + off + off_too
-        found = {
-            "w1": lambda: plans["w1"],
-            "w2": lambda: plans["w2"],
-            "mmd": lambda: mmd(a.measure, b.measure, model.kernel_beta),
-            "energy": lambda: _relative(a.log_energy, b.log_energy),
-            "order": lambda: abs(b.order - a.order),
-            "clusters": lambda: float(b.clusters),
-        }
-        return [found[name]() for name in self.quantities], error
-
-
-def _relative(log_a: float, log_b: float) -> float:
-    """|b/a - 1| from logarithms, inf beyond double precision."""
-    with np.errstate(over="ignore"):
-        return abs(float(np.expm1(log_b - log_a)))
+            found |= dict(zip(asked, lengths, strict=True))
+            error = error + off + off_too
+        return [found[name] for name in self.quantities], error
 
 
 @dataclass(frozen=True)
@@ -211,9 +198,9 @@ def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:
 
 
 def _stored(limit: Arrays, mesh: SphereMesh) -> list[_Seen]:
-    atoms = [Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]) for k in range(len(limit["values"]))]
     return [
-        _Seen(mesh, limit[f"cells_{k}"], atoms[k], log, order, int(count)) for k, (log, order, count) in enumerate(limit["values"].tolist())
+        _Seen(mesh, limit[f"cells_{k}"], Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]), log, order, int(clusters))
+        for k, (log, order, clusters) in enumerate(limit["values"].tolist())
     ]
 
 
@@ -252,16 +239,15 @@ def _rate(quantity: str, means: list[dict[str, Any]]) -> dict[str, float]:
 
 def _notes(table: Table) -> Iterator[str]:
     """What is flagged, one sentence each."""
-    columns = {name: table.column(name) for name in ("quantity", "n", "mesh_limited", "below_validity")}
-    for quantity in dict.fromkeys(columns["quantity"]):
-        limited = columns["n"][(columns["quantity"] == quantity) & columns["mesh_limited"]]
-        if len(limited):
-            counts = ", ".join(map(str, np.unique(limited)))
-            yield f"note: {quantity} is limited by the mesh at n = {counts}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
-    few = columns["n"][columns["below_validity"]]
-    if len(few):
-        counts = ", ".join(map(str, np.unique(few)))
-        yield f"note: n = {counts} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"
+
+    def sizes(**flags: Any) -> str:
+        return ", ".join(map(str, np.unique(table.where(**flags).column("n"))))
+
+    for quantity in dict.fromkeys(table.column("quantity")):
+        if limited := sizes(quantity=quantity, mesh_limited=True):
+            yield f"note: {quantity} is limited by the mesh at n = {limited}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
+    if few := sizes(below_validity=True):
+        yield f"note: n = {few} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,8 @@ class FirstClusters(Kind):
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
         found = [("limit", 0, limit)] if limit is not None else []
         found += [("tokens", n, arrays) for n, arrays in tokens.items()]
-        names = ("source", "n", "run", "clusters", "t")
         return [
-            dict(zip(names, (source, n, run, int(count), float(t)), strict=True))
+            {"source": source, "n": n, "run": run, "clusters": int(count), "t": float(t)}
             for source, n, arrays in found
             for run, (count, t) in enumerate(arrays["first"])
         ]

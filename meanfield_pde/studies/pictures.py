@@ -68,16 +68,16 @@ def _figure_of_sets(kind: Kind, table: Table, margin: float, height: float) -> t
     return figure, [(part, table.where(**dict(zip(names, values, strict=True)))) for part, values in zip(parts, sets, strict=True)]
 
 
-def _times(table: Table) -> list[float]:
-    return sorted({float(t) for t in table.column("t")})
+def _coloured_times(table: Table, most: int | None = None) -> list[tuple[float, Any]]:
+    """The times of a table, or at most so many of them, evenly chosen, with their colours."""
+    times = np.unique(table.column("t").astype(float))
+    chosen = times[canvas.spaced(len(times), most or len(times))]
+    return list(zip(chosen.tolist(), time_colours(len(chosen)), strict=True))
 
 
 def _sources(table: Table) -> list[tuple[str, int]]:
     """ "limit" or "tokens", with the number of tokens, in the order of the table."""
     return list(dict.fromkeys(zip(table.column("source").tolist(), table.column("n").tolist(), strict=True)))
-
-
-# -- convergence
 
 
 def _convergence(kind: Convergence, table: Table) -> Figure:
@@ -91,24 +91,20 @@ def _convergence(kind: Convergence, table: Table) -> Figure:
         empty += panels[len(kind.quantities) :]
     for panel in empty:
         panel.axis("off")
+    dot: Any = {"marker": "o", "markersize": 4}
+    handles = [handle(f"$t$ = {t:g}", color=colour, **dot) for t, colour in _coloured_times(table)]
+    handles.append(handle("the limit's own error", color="0.4", linestyle=":"))
+    handles.append(handle("flagged, not fitted", color="0.4", markerfacecolor="white", linestyle="", **dot))
     if empty:
-        empty[0].legend(handles=_handles(_times(table)), loc="center")
+        empty[0].legend(handles=handles, loc="center")
     else:
-        figure.legend(handles=_handles(_times(table)), loc="outside lower center", ncols=5)
+        figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
 
 
-def _handles(times: list[float]) -> list[Any]:
-    dot: Any = {"marker": "o", "markersize": 4}
-    handles = [handle(f"$t$ = {t:g}", color=colour, **dot) for t, colour in zip(times, time_colours(len(times)), strict=True)]
-    handles.append(handle("the limit's own error", color="0.4", linestyle=":"))
-    return [*handles, handle("flagged, not fitted", color="0.4", markerfacecolor="white", linestyle="", **dot)]
-
-
 def _over_counts(panel: Axes, table: Table, quantity: str) -> None:
-    times = _times(table)
     slopes = []
-    for t, colour in zip(times, time_colours(len(times)), strict=True):
+    for t, colour in _coloured_times(table):
         part = table.where(t=t)
         n, mean, error = (part.column(name).astype(float) for name in ("n", "mean", "standard_error"))
         flagged = part.column("mesh_limited") | part.column("below_validity")
@@ -127,21 +123,13 @@ def _over_counts(panel: Axes, table: Table, quantity: str) -> None:
     if quantity == "clusters":
         panel.set_ylim(0, max(1.1, 1.1 * float(table.column("mean").max())))
         return
-    _logarithmic(panel, table)
-    for k, (text, colour) in enumerate(slopes):
-        panel.text(0.98, 0.98 - 0.09 * k, text, color=colour, transform=panel.transAxes, ha="right", va="top", fontsize=7)
-
-
-def _logarithmic(panel: Axes, table: Table) -> None:
-    """Down to the limit's own error, where that is not far below the means."""
     means, errors = (table.column(name).astype(float) for name in ("mean", "limit_error"))
-    if (means > 0).any():
+    if (means > 0).any():  # down to the limit's own error, where that is not far below the means
         low = means[means > 0].min()
         panel.set_yscale("log")
         panel.set_ylim(min(low / 2, max(low / 20, errors.max() / 2)), means.max() * 4)
-
-
-# -- phase diagrams
+    for k, (text, colour) in enumerate(slopes):
+        panel.text(0.98, 0.98 - 0.09 * k, text, color=colour, transform=panel.transAxes, ha="right", va="top", fontsize=7)
 
 
 def _phase(kind: Phase, table: Table) -> Figure:
@@ -150,23 +138,22 @@ def _phase(kind: Phase, table: Table) -> Figure:
     figure = canvas.blank_figure(5.2)
     axes = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
     t, beta = arrays["t"], arrays["beta"]
-    titles = {name: "limit" if name == "limit" else f"tokens, $n$ = {name}" for name in names}
+    handles: list[Any] = []
     for name, (top, bottom) in zip(names, axes.T, strict=True):
         shares = top.pcolormesh(t, beta, arrays[f"share_{name}"], cmap=SHARES_MAP, vmin=0, vmax=1, rasterized=True, shading="nearest")
         counts = np.ma.masked_less(np.minimum(arrays[f"clusters_{name}"], MOST_COUNTED), 1e-9)
         clusters = bottom.pcolormesh(t, beta, counts, cmap=COUNTS_MAP, vmin=1, vmax=MOST_COUNTED, rasterized=True, shading="nearest")
         for panel in (top, bottom):
             _fronts(panel, arrays, names, kind.front)
-        top.set_title(titles[name])
+        title = "limit" if name == "limit" else f"tokens, $n$ = {name}"
+        colour, style = _FRONTS[name == "limit"]
+        handles.append(handle(f"{kind.front:.0%} of the pairs have met: {title}", color=colour, linestyle=style))
+        top.set_title(title)
         bottom.set_xlabel("time $t$")
     for panel in axes[:, 0]:
         panel.set_ylabel(r"inverse temperature $\beta$")
     figure.colorbar(shares, ax=axes[0], label="share of pairs that have met", aspect=15)
     figure.colorbar(clusters, ax=axes[1], label="clusters (8: or more)", aspect=15)
-    handles: list[Any] = []
-    for name, title in titles.items():
-        colour, style = _FRONTS[name == "limit"]
-        handles.append(handle(f"{kind.front:.0%} of the pairs have met: {title}", color=colour, linestyle=style))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(names))
     return figure
 
@@ -182,9 +169,6 @@ def _fronts(panel: Axes, arrays: dict[str, np.ndarray], names: list[str], front:
         if share.min() < front < share.max():
             colour, style = _FRONTS[name == "limit"]
             panel.contour(arrays["t"], arrays["beta"], share, [front], colors=[colour], linestyles=[style], linewidths=1.6)
-
-
-# -- first clusters
 
 
 def _first_clusters(kind: FirstClusters, table: Table) -> Figure:
@@ -210,8 +194,6 @@ def _first_clusters(kind: FirstClusters, table: Table) -> Figure:
     return figure
 
 
-# -- inner products
-
 _LINES: dict[str, Any] = {"tokens": STYLES["density"], "limit": STYLES["tokens"]}
 """Here the tokens are the curve and the limit is drawn over it."""
 
@@ -226,9 +208,8 @@ def _inner_products(kind: InnerProducts, table: Table) -> Figure:
 
 
 def _histograms(panel: Axes, table: Table) -> None:
-    times, sources = _times(table), _sources(table)
-    shown = [times[k] for k in canvas.spaced(len(times), canvas.MOST_STATES)]
-    for t, colour in zip(shown, time_colours(len(shown)), strict=True):
+    sources = _sources(table)
+    for t, colour in _coloured_times(table, canvas.MOST_STATES):
         panel.plot([], [], color=colour, label=f"$t$ = {t:g}")
         for source, n in sources:
             part = table.where(t=t, source=source, n=n)
