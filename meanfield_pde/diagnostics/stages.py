@@ -120,19 +120,14 @@ def _remove(masses: list[float], mass: float) -> None:
 
 def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
     measures = [solution.measure(k) for k in range(len(solution.times))]
-    masses = [_heavy_clusters(measure, angle) for measure in measures]
+    masses = [settled_clusters(measure, angle) for measure in measures]
     logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
     counts = np.array([len(heavy) for heavy in masses])
     return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
 
 
-def settled_clusters(measure: Measure, angle: float) -> int:
-    """The number of clusters with more than `SETTLED` of the mass; 0 while more than that is farther than the angle from all centres."""
-    return len(_heavy_clusters(measure, angle))
-
-
-def _heavy_clusters(measure: Measure, angle: float) -> list[float]:
-    """The masses of the clusters that `settled_clusters` counts."""
+def settled_clusters(measure: Measure, angle: float) -> list[float]:
+    """The masses of clusters with more than `SETTLED` of it all; none while more than that is farther than the angle from all their centres."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
     if not heavy:
         return []

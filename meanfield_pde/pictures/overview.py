@@ -60,11 +60,9 @@ def _checked_times(runs: list[Solution], times: ArrayLike) -> FloatArray:
     wanted = inputs.array("times", times, ("n_times",))
     if not 1 <= len(wanted) <= MOST_STATES:
         raise ValueError(f"times has {len(wanted)} entries, wanted 1 to {MOST_STATES}")
-    for k, t in enumerate(wanted):
-        if not first <= t <= last:
-            raise ValueError(f"times[{k}] is {t:g}, wanted a time in [{first:g}, {last:g}]")
-        if k and t <= wanted[k - 1]:
-            raise ValueError(f"times[{k}] is {t:g} after {wanted[k - 1]:g}, wanted increasing times")
+    outside = (wanted < first) | (wanted > last)
+    inputs.refuse(outside, lambda k: f"times[{k}] is {wanted[k]:g}, wanted a time in [{first:g}, {last:g}]")
+    inputs.increasing("times", wanted, "times")
     return wanted
 
 

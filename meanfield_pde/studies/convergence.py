@@ -86,7 +86,7 @@ class Convergence(Kind):
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
         """Differences (runs, n_t, n_quantities); with densities of their own also the errors of those."""
-        model = job.model()
+        model, bandwidth = job.model(), job.ensembles.bandwidth
         starts = [job.start(run) for run in job.runs]
         stored = None if limit is None else _stored(limit, make_mesh(job.tables["mesh"]))
         points = min(max(SPREAD * job.count, LEAST_SPREAD), MOST_SPREAD)
@@ -94,7 +94,8 @@ class Convergence(Kind):
         for start, states in zip(starts, token_runs(job, starts), strict=True):
             fine = stored
             if fine is None:
-                fine, own_errors = self._limits(job, partial(_averages, tokens=start, job=job))
+                own_start = partial(bin_tokens, tokens=start) if bandwidth is None else partial(project, law=Smoothed(start, bandwidth))
+                fine, own_errors = self._limits(job, own_start)
                 errors.append(own_errors)
             seen = [_of_tokens(model, t, state, self.angle) for t, state in zip(job.times, states, strict=True)]
             found = [self._differences(a, b, model, points) for a, b in zip(fine, seen, strict=True)]
@@ -188,13 +189,14 @@ def _along_arcs(mesh: SphereMesh, parts: int) -> FloatArray:
 
 
 def _of_tokens(model: VelocityModel, t: float, tokens: Measure, angle: float) -> _Seen:
-    return _Seen(None, np.empty(0), tokens, energy_of(model, tokens, t).log, order_parameter(tokens), settled_clusters(tokens, angle))
+    clusters = len(settled_clusters(tokens, angle))
+    return _Seen(None, np.empty(0), tokens, energy_of(model, tokens, t).log, order_parameter(tokens), clusters)
 
 
 def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:
-    state = solution.measure(k)
-    observed = (energy_of(solution.model, state, float(solution.times[k])).log, order_parameter(state), limit_clusters(solution, k, angle))
-    return _Seen(solution.mesh, solution.masses[k], solution.atoms(k), *observed)
+    state, cells, atoms = solution.measure(k), solution.masses[k], solution.atoms(k)
+    log_energy = energy_of(solution.model, state, float(solution.times[k])).log
+    return _Seen(solution.mesh, cells, atoms, log_energy, order_parameter(state), limit_clusters(solution, k, angle))
 
 
 def _stored(limit: Arrays, mesh: SphereMesh) -> list[_Seen]:
@@ -202,12 +204,6 @@ def _stored(limit: Arrays, mesh: SphereMesh) -> list[_Seen]:
         _Seen(mesh, limit[f"cells_{k}"], Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]), log, order, int(clusters))
         for k, (log, order, clusters) in enumerate(limit["values"].tolist())
     ]
-
-
-def _averages(mesh: SphereMesh, tokens: Measure, job: Job) -> FloatArray:
-    """The density that starts from the same tokens."""
-    bandwidth = job.ensembles.bandwidth
-    return bin_tokens(mesh, tokens) if bandwidth is None else project(mesh, Smoothed(tokens, bandwidth))
 
 
 def _mean(n: int, arrays: Arrays, limit_error: float | None, k: int, q: int, quantity: str, validity: float) -> dict[str, Any]:

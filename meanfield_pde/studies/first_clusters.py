@@ -82,6 +82,6 @@ def _first(solution: Solution, angle: float) -> tuple[int, float]:
         found = stages(solution)
         return (found[0].clusters, found[0].t_start) if found else (0, float(solution.times[-1]))
     for k, t in enumerate(solution.times.tolist()):
-        if count := settled_clusters(solution.measure(k), angle):
+        if count := len(settled_clusters(solution.measure(k), angle)):
             return count, t
     return 0, float(solution.times[-1])

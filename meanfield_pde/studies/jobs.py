@@ -76,11 +76,6 @@ class Particles:
         inputs.choice("method", self.method, METHODS)
         object.__setattr__(self, "rtol", inputs.number("rtol", self.rtol, low=1e-13, high=1e-2))
 
-    @property
-    def starts_the_density(self) -> bool:
-        """Whether each run has a density of its own, started from the same tokens."""
-        return self.sampling in ("binned", "smoothed")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -217,4 +212,4 @@ def _method(job: Job, d: int) -> str:
 def limit_clusters(solution: Solution, k: int, angle: float) -> int:
     """The number of clusters of a density: of its atoms, 0 while more than `stages.SETTLED` of the mass is on cells."""
     atoms = solution.atoms(k)
-    return settled_clusters(atoms, angle) if atoms.total >= 1 - SETTLED else 0
+    return len(settled_clusters(atoms, angle)) if atoms.total >= 1 - SETTLED else 0

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.measures import close_pairs, clusters
@@ -18,6 +16,7 @@ from meanfield_pde.files.tables import Table
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray
 from meanfield_pde.studies.jobs import Arrays, Job, Kind, density, limit_clusters, token_runs
+from meanfield_pde.systems.components import joined
 
 AXIS = "attention.beta"
 MOST_IN_GRAM = 512
@@ -110,8 +109,7 @@ def _met_by_gram(states: list[Measure], cosine: float) -> tuple[FloatArray, IntA
         rows = slice(first, first + len(block))
         shares[rows] = np.einsum("tij,i,j->t", met, masses, masses) / (masses.sum() ** 2 - masses @ masses)
         t, i, j = np.nonzero(np.triu(met))
-        graph = coo_array((np.ones(len(t), dtype=bool), (t * n + i, t * n + j)), shape=(len(block) * n, len(block) * n))
-        labels = connected_components(graph, directed=False)[1].reshape(len(block), n)
+        labels = joined(len(block) * n, [(t * n + i, t * n + j)]).reshape(len(block), n)
         counts[rows] = [len(np.unique(row)) for row in labels]
     return shares, counts
 

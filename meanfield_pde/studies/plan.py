@@ -83,7 +83,7 @@ class Study:
 
     def limit_jobs(self, parameters: Parameters) -> list[Job]:
         """The jobs of the limit of one set; none where each run of tokens has its own."""
-        if not self.has_limit or (self.particles is not None and self.particles.starts_the_density):
+        if not self.has_limit or (self.particles is not None and self.particles.sampling in ("binned", "smoothed")):
             return []
         job = self.job(parameters)
         if not self.kind.limit_per_run:
