@@ -47,13 +47,15 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     inputs.instance("solution", solution, Solution)
     angle = inputs.number("angle", angle, above=0.0)
     if solution.system.mesh is None:
-        return _of_tokens(solution, angle)
+        measures = [solution.measure(k) for k in range(len(solution.times))]
+        held = [settled_clusters(measure, angle) for measure in measures]
+        logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
+        return _found(float(solution.times[0]), solution.times, np.array([len(masses) for masses in held]), logs, held.__getitem__)
     if not solution.system.atoms:  # type: ignore[attr-defined]
         raise ValueError("solution is a density with atoms=False, wanted atoms=True: pinned clusters have no stages of their own")
     history = solution.history
     counts = np.where(history.cell_mass <= SETTLED, history.clusters, 0).astype(np.int64)
-    masses = partial(_masses_of_atoms, solution, counts)
-    return _found(0.0, history.t, counts, history.log_energy, masses)
+    return _found(0.0, history.t, counts, history.log_energy, partial(_masses_of_atoms, solution, counts))
 
 
 def metastable(model: VelocityModel, speed: float) -> "Metastable":
@@ -118,16 +120,8 @@ def _remove(masses: list[float], mass: float) -> None:
     masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))
 
 
-def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
-    measures = [solution.measure(k) for k in range(len(solution.times))]
-    masses = [settled_clusters(measure, angle) for measure in measures]
-    logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
-    counts = np.array([len(heavy) for heavy in masses])
-    return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
-
-
 def settled_clusters(measure: Measure, angle: float) -> list[float]:
-    """The masses of clusters with more than `SETTLED` of it all; none while more than that is farther than the angle from all their centres."""
+    """The masses of clusters with more than `SETTLED` of it all; none while more than that is farther than the angle from all centres."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
     if not heavy:
         return []

@@ -10,7 +10,6 @@ import numpy as np
 
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
-from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import COLOURS, Axes, States, SubFigure
 from meanfield_pde.solution import Solution
@@ -56,7 +55,9 @@ class Circle:
         return drawn + self._stems(k, colours["atoms"], rank)
 
     def _curve(self, k: int, colour: Any, filled: bool) -> list[Any]:
-        cells, angles = unrolled(self.states.runs[0].mesh, self.middle)
+        angles = angles_about(self.states.runs[0].mesh.centers, self.middle)
+        cells = np.pad(np.argsort(angles), 1, mode="wrap")  # the last once more before the first, and the first after the last
+        angles = angles[cells] + 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
         values, low = self.states.averages(k)[cells], self.panel.get_ylim()[0]
         drawn: list[Any] = [*self.panel.plot(angles, values, color=colour)]
         if filled:
@@ -105,13 +106,6 @@ def angles_about(points: FloatArray, middle: float) -> FloatArray:
     """Angles (...) in [middle - pi, middle + pi) of points (..., 2)."""
     turned = np.arctan2(points[..., 1], points[..., 0]) - middle + np.pi
     return turned % (2 * np.pi) + middle - np.pi
-
-
-def unrolled(mesh: SphereMesh, middle: float) -> tuple[IntArray, FloatArray]:
-    """The cells by their angles, and the angles; the last cell once more before the first, and the first after the last."""
-    angles = angles_about(mesh.centers, middle)
-    cells = np.pad(np.argsort(angles), 1, mode="wrap")
-    return cells, angles[cells] + 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
 
 
 def token_density(measure: Measure, middle: float) -> tuple[FloatArray, FloatArray]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meanfield_pde.diagnostics.measures import inner_products
 from meanfield_pde.measure import Measure
 from meanfield_pde.pictures.canvas import COLOURS, Axes, States, spaced
 from meanfield_pde.sphere import FloatArray
@@ -35,10 +36,6 @@ class Products:
 
 
 def product_shares(measure: Measure) -> FloatArray:
-    """Histogram over EDGES of the inner products of pairs of tokens, weighted with their masses."""
+    """Shares of pairs of tokens over EDGES."""
     chosen = spaced(len(measure), MOST_PAIRED)
-    one, other = np.triu_indices(len(chosen), 1)
-    points, masses = measure.points[chosen], measure.masses[chosen]
-    products = np.clip((points @ points.T)[one, other], -1, 1)
-    shares = np.histogram(products, EDGES, weights=masses[one] * masses[other])[0]
-    return shares / shares.sum()
+    return inner_products(Measure.trusted(measure.points[chosen], measure.masses[chosen]), EDGES, self_pairs=False)

@@ -176,9 +176,8 @@ def _run(pool: Executor, jobs: list[Job], store: _Store, count: Callable[[Job], 
 
 def _limits_of_jobs(plan: Study, store: _Store) -> dict[str, Arrays]:
     """The limit that each job of tokens is given."""
-    if not plan.kind.limit_comes_first:
-        return {}
-    limits = ((parameters, store.load(plan.limit_jobs(parameters))) for parameters in plan.sets)
+    sets = plan.sets if plan.kind.limit_comes_first else ()
+    limits = ((parameters, store.load(plan.limit_jobs(parameters))) for parameters in sets)
     return {job.key: limit for parameters, limit in limits if limit is not None for job in plan.token_jobs(parameters)}
 
 
