@@ -107,21 +107,15 @@ def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[fl
     for event in solution.events:
         if event.t > t and (len(masses) == count or event.kind != "merged"):
             continue
-        if event.kind != "formed":
-            _remove(masses, event.total - event.mass)
-        if event.kind == "merged":
-            _remove(masses, event.mass)
+        others = [] if event.kind == "formed" else [event.total - event.mass]
+        for mass in [*others, event.mass] if event.kind == "merged" else others:
+            masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))  # the nearest: equality is spoilt by rounding
         masses.append(float(event.total))
     return masses if len(masses) == count else [mass for mass, _ in clusters(solution.atoms(-1), CLUSTER)]
 
 
-def _remove(masses: list[float], mass: float) -> None:
-    """Removes the entry nearest to a mass; equality is spoilt by rounding."""
-    masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))
-
-
 def settled_clusters(measure: Measure, angle: float) -> list[float]:
-    """The masses of clusters with more than `SETTLED` of it all; none while more than that is farther than the angle from all centres."""
+    """The masses of clusters with over `SETTLED` of the mass; none while more than that is farther than the angle from all centres."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
     if not heavy:
         return []

@@ -17,10 +17,9 @@ from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import Figure, States, SubFigure
-from meanfield_pde.pictures.circles import Circle
 from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.products import Products
+from meanfield_pde.pictures.panels import Circle, Products
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 

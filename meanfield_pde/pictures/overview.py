@@ -1,7 +1,7 @@
 """One picture of a run: its states at a few times above its energy and its order parameter.
 
-Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure. States are maps on S^2 (`maps`), curves beside a
-diagram over angle and time on S^1 (`circles`), histograms of inner products in d > 3 (`products`).
+Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure. States are maps on S^2 (`maps`); curves beside a
+diagram over angle and time on S^1, histograms of inner products in d > 3 (`panels`).
 """
 
 import os
@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike
 from meanfield_pde import inputs
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import MOST_STATES, Figure, States, SubFigure, handle
-from meanfield_pde.pictures.circles import Circle, space_time
 from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.products import Products
+from meanfield_pde.pictures.panels import Circle, Products, space_time
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 

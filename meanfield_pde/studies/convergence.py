@@ -105,7 +105,6 @@ class Convergence(Kind):
         return arrays | ({"errors": np.array(errors)} if errors else {})
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
-        """The rows of one parameter set."""
         weight = job.model().self_weight(job.law().dimension)
         values = np.full((len(job.times), 3), np.nan) if limit is None else limit["values"]
         with np.errstate(over="ignore"):
@@ -212,17 +211,10 @@ def _mean(n: int, arrays: Arrays, limit_error: float | None, k: int, q: int, qua
     runs, mean = len(values), float(values.mean())
     error = float(arrays["errors"][:, k, q].mean() if limit_error is None else limit_error)
     approximation = float(arrays["approximations"][:, k].mean()) if quantity in ("w1", "w2") else 0.0
-    return {
-        "n": n,
-        "runs": runs,
-        "mean": mean,
-        "standard_error": float(values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan,
-        "limit_error": error,
-        "approximation_error": approximation,
-        "mesh_limited": quantity != "clusters" and error + approximation > MESH_SHARE * mean,
-        "validity": validity,
-        "below_validity": validity < VALID,
-    }
+    found = {"n": n, "runs": runs, "mean": mean, "standard_error": float(values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan}
+    limited = quantity != "clusters" and error + approximation > MESH_SHARE * mean
+    found |= {"limit_error": error, "approximation_error": approximation, "mesh_limited": limited}
+    return found | {"validity": validity, "below_validity": validity < VALID}
 
 
 def _rate(quantity: str, means: list[dict[str, Any]]) -> dict[str, float]:

@@ -39,7 +39,6 @@ SAMPLINGS = ("independent", "stratified", "binned", "smoothed")
 METHODS = ("auto", "direct", "spectral")
 MOST_SUMMED = 512
 """Up to this many tokens method "auto" sums, run beside run; beyond it transforms are faster, where there are any."""
-
 SPECTRAL_RTOL = 1e-10
 """Smallest relative tolerance of integrators with velocities from transforms."""
 
@@ -105,7 +104,6 @@ class Job:
 
     @property
     def described(self) -> str:
-        """What it is, in words."""
         who = f"runs {self.first} to {self.last - 1} of {self.count} tokens" if self.what == "tokens" else "the limit"
         return f"{who} with attention {dict(self.tables.get('attention', {}))}"
 

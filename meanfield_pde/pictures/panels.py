@@ -1,13 +1,16 @@
-"""States of runs on S^1 over the angle: densities as curves, tokens as histograms, atoms as stems; and a diagram over angle and time.
+"""States of runs in one panel: on S^1 over the angle, and beside it a diagram over angle and time; in d > 3 over inner products.
 
-Data in: `States`. Data out: states, and all outputs of their runs over time, drawn into panels. In the middle of a panel is the angle
-where the last state has its mass.
+On S^1 densities are curves, tokens histograms, atoms stems; in the middle is the angle where the last state has its mass. In d > 3 it is
+shown how much of the mass of all pairs of tokens has which inner product <x_i, x_j>.
+
+Data in: `States`. Data out: states, and on S^1 all outputs of their runs over time, drawn into panels.
 """
 
 from typing import Any
 
 import numpy as np
 
+from meanfield_pde.diagnostics.measures import inner_products
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.pictures import canvas
@@ -19,6 +22,9 @@ ANGLE_PIXELS, TIME_PIXELS, MOST_PATHS = 720, 500, 150
 """Of the diagram over angle and time: its resolution, and how many tokens have their paths drawn."""
 FILL = 0.25
 """Opacity of the area below a density."""
+MOST_PAIRED = 1000
+"""Tokens whose inner products with one another are drawn."""
+EDGES = np.linspace(-1, 1, 81)
 
 
 class Circle:
@@ -32,7 +38,11 @@ class Circle:
         counts = np.array([counts for counts, _ in self._histograms]).ravel()
         _angle_axis(panel, "x", self.middle)
         if self.has_curves or states.tokens:
-            _density_axis(panel, extremes if self.has_curves else counts, counts)
+            scale = canvas.density_scale(extremes if self.has_curves else counts)
+            low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
+            logarithmic = top > canvas.LINEAR * low > 0
+            panel.set(yscale="log" if logarithmic else "linear", ylim=(low / 1.5, top * 1.5) if logarithmic else (0, 1.08 * top))
+            panel.set_ylabel("density $\\rho$ (1/rad)")
         if any(map(len, states.atoms)):
             self._masses = panel.twinx() if self.has_curves or states.tokens else panel
             self._masses.spines["right"].set_visible(self._masses is not panel)
@@ -123,15 +133,6 @@ def _angle_axis(panel: Axes, axis: str, middle: float) -> None:
     panel.set(**{f"{axis}label": "angle $\\theta$ (rad)"})
 
 
-def _density_axis(panel: Axes, shown: FloatArray, counts: FloatArray) -> None:
-    """The scale of what is shown, high enough for histograms beside it."""
-    scale = canvas.density_scale(shown)
-    low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
-    logarithmic = top > canvas.LINEAR * low > 0
-    panel.set(yscale="log" if logarithmic else "linear", ylim=(low / 1.5, top * 1.5) if logarithmic else (0, 1.08 * top))
-    panel.set_ylabel("density $\\rho$ (1/rad)")
-
-
 def space_time(part: SubFigure, panel: Axes, states: States) -> None:
     """Every output of the runs, not only the states: the density in colours, paths of its atoms and of tokens."""
     middle, density, tokens = middle_angle(states.runs), states.density, states.tokens
@@ -183,3 +184,27 @@ def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float)
     look: Any = {"colors": [COLOURS["atoms"]], "capstyle": "round", "label": "atoms (width: mass)"}
     panel.add_collection(LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
     panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
+
+
+class Products:
+    """A panel of histograms, empty at first, with fixed scales."""
+
+    def __init__(self, panel: Axes, states: States) -> None:
+        n, d = len(states.cloud(0)), states.dimension
+        if n < 2:
+            raise ValueError(f"solutions[0] has {n} token in dimension {d}, wanted at least 2, whose inner products are drawn")
+        self.panel, self.shares = panel, np.stack([product_shares(states.cloud(k)) for k in range(len(states))])
+        low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
+        panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
+        panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens")
+
+    def draw(self, k: int, colour: Any = None, rank: int = 1) -> list[Any]:
+        """State k, and what it is drawn with: a line if a colour is given, as for states that share the panel, or else a filled area."""
+        look: Any = {"fill": True, "color": COLOURS["tokens"], "alpha": 0.8} if colour is None else {"color": colour, "linewidth": 1.3}
+        return [self.panel.stairs(self.shares[k], EDGES, baseline=self.panel.get_ylim()[0], **look)]
+
+
+def product_shares(measure: Measure) -> FloatArray:
+    """Shares of pairs of tokens over EDGES."""
+    chosen = canvas.spaced(len(measure), MOST_PAIRED)
+    return inner_products(Measure.trusted(measure.points[chosen], measure.masses[chosen]), EDGES, self_pairs=False)
