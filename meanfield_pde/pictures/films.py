@@ -17,9 +17,8 @@ from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import Figure, States, SubFigure
-from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.panels import Circle, Products
+from meanfield_pde.pictures.panels import Circle, Products, energy_curves, has_energy, order_curves
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -58,8 +57,6 @@ def film(path: str | os.PathLike[str], *solutions: Solution, fps: float = 15, fr
     Raises ValueError for a name without .gif or .mp4, .mp4 without the extra `film`, no solution, two of one kind, solutions on different
     spheres, fewer than two outputs in common, or fps or frames out of range; OSError if the file cannot be written.
     """
-    from matplotlib import rc_context
-
     path = inputs.file_path("path", path, (".gif", ".mp4"))
     fps = inputs.number("fps", fps, low=1, high=FASTEST)
     most = MOST_FRAMES if frames is None else inputs.integer("frames", frames, low=2, high=MOST_FRAMES)
@@ -67,7 +64,7 @@ def film(path: str | os.PathLike[str], *solutions: Solution, fps: float = 15, fr
     write, style = _write_gif, canvas.STYLE
     if path.suffix == ".mp4":
         write, style = _write_mp4, style | {"animation.ffmpeg_path": _ffmpeg(path)}
-    with rc_context(style):
+    with canvas.mpl().rc_context(style):
         figure, show = _screen(states)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from meanfield_pde import inputs
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import MOST_STATES, Figure, States, SubFigure, handle
-from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.panels import Circle, Products, space_time
+from meanfield_pde.pictures.panels import Circle, Products, energy_curves, has_energy, order_curves, space_time
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -41,12 +40,10 @@ def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLik
 
 def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> Figure:
     """The picture of `overview` as a matplotlib Figure, to change or to save in other ways."""
-    from matplotlib import rc_context
-
     runs = canvas.checked_runs(solutions)
     states = States(runs, canvas.even_times(runs, MOST_STATES) if times is None else _checked_times(runs, times))
     height = {2: CIRCLE_HEIGHT, 3: MAP_GRIDS[len(states)][2]}.get(states.dimension, PRODUCTS_HEIGHT)
-    with rc_context(canvas.STYLE):
+    with canvas.mpl().rc_context(canvas.STYLE):
         figure = canvas.blank_figure(height + HISTORY_HEIGHT)
         parts: Any = figure.subfigures(2, 1, height_ratios=[height, HISTORY_HEIGHT])
         samples = _maps(parts[0], states) if states.dimension == 3 else _curves(parts[0], states)

@@ -1,20 +1,22 @@
-"""States of runs in one panel: on S^1 over the angle, and beside it a diagram over angle and time; in d > 3 over inner products.
+"""What pictures and films have in one panel: states of runs on S^1 over the angle, and beside it a diagram over angle and time; states
+in d > 3 over inner products; energies and order parameters |int x dmu| over time.
 
 On S^1 densities are curves, tokens histograms, atoms stems; in the middle is the angle where the last state has its mass. In d > 3 it is
 shown how much of the mass of all pairs of tokens has which inner product <x_i, x_j>.
 
-Data in: `States`. Data out: states, and on S^1 all outputs of their runs over time, drawn into panels.
+Data in: `States`, or runs. Data out: states, on S^1 all outputs of their runs over time, and curves, one per run, drawn into panels.
 """
 
 from typing import Any
 
 import numpy as np
 
-from meanfield_pde.diagnostics.measures import inner_products
+from meanfield_pde.diagnostics.measures import inner_products, order_parameter
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
+from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, Axes, States, SubFigure
+from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes, States, SubFigure
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance
 
@@ -25,6 +27,12 @@ FILL = 0.25
 MOST_PAIRED = 1000
 """Tokens whose inner products with one another are drawn."""
 EDGES = np.linspace(-1, 1, 81)
+LINEAR_ENERGY = 100.0
+"""Energies that vary by less than this factor, and stay below its square, have a linear scale."""
+SMALLEST_SPAN = 1e-3
+"""Energies (relative) and order parameters that vary by less are drawn flat, not magnified to their rounding errors."""
+MARKERS = {"density": "o", "tokens": "s"}
+"""On curves of three points or fewer, by kind of run."""
 
 
 class Circle:
@@ -154,7 +162,7 @@ def space_time(part: SubFigure, panel: Axes, states: States) -> None:
 def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middle: float) -> None:
     edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
     angles = (edges[1:] + edges[:-1]) / 2
-    values = canvas.cell_density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
+    values = (run.masses[outputs] / run.mesh.areas)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
     if values.any():
         t, norm = run.times[outputs], canvas.colour_bar(part, panel, values)
         borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
@@ -163,8 +171,6 @@ def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middl
 
 def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float) -> None:
     """Atoms from output to output; each goes on in the nearest that is not lighter, since atoms only gain mass."""
-    from matplotlib.collections import LineCollection
-
     if not any(map(len, atoms)):
         return
     lines, widths = [], []
@@ -182,7 +188,7 @@ def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float)
         lines += [[((t[k] + t[k + 1]) / 2, angle), (t[k + 1], angle)] for angle in later[new]]
         widths += atoms[k + 1].masses[new].tolist()
     look: Any = {"colors": [COLOURS["atoms"]], "capstyle": "round", "label": "atoms (width: mass)"}
-    panel.add_collection(LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
+    panel.add_collection(canvas.mpl().collections.LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
     panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
@@ -193,7 +199,9 @@ class Products:
         n, d = len(states.cloud(0)), states.dimension
         if n < 2:
             raise ValueError(f"solutions[0] has {n} token in dimension {d}, wanted at least 2, whose inner products are drawn")
-        self.panel, self.shares = panel, np.stack([product_shares(states.cloud(k)) for k in range(len(states))])
+        chosen, clouds = canvas.spaced(n, MOST_PAIRED), [states.cloud(k) for k in range(len(states))]
+        tokens = [Measure.trusted(cloud.points[chosen], cloud.masses[chosen]) for cloud in clouds]
+        self.panel, self.shares = panel, np.stack([inner_products(measure, EDGES, self_pairs=False) for measure in tokens])
         low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
         panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
         panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens")
@@ -204,7 +212,40 @@ class Products:
         return [self.panel.stairs(self.shares[k], EDGES, baseline=self.panel.get_ylim()[0], **look)]
 
 
-def product_shares(measure: Measure) -> FloatArray:
-    """Shares of pairs of tokens over EDGES."""
-    chosen = canvas.spaced(len(measure), MOST_PAIRED)
-    return inner_products(Measure.trusted(measure.points[chosen], measure.masses[chosen]), EDGES, self_pairs=False)
+def has_energy(run: Solution) -> bool:
+    """Whether its steps have energies: a run without steps has none, nor has a model without an energy."""
+    return not np.isnan(run.history.energy).all()
+
+
+def energy_curves(panel: Axes, runs: list[Solution]) -> None:
+    """Energies of runs that have some (`has_energy`), or their logarithms where energies are too large or vary too much."""
+    values, logs = (np.concatenate([run.history[name] for run in runs]) for name in ("energy", "log_energy"))
+    linear = bool(np.isfinite(values).all()) and float(np.abs(values).max()) < LINEAR_ENERGY**2
+    if np.isfinite(logs).all() and np.ptp(logs) > np.log(LINEAR_ENERGY):
+        linear = False
+    for run in runs:
+        start = energy_of(run.model, run.measure(0), float(run.times[0]))  # the history begins after the first step
+        energies = [[start.value], run.history.energy] if linear else [[start.log], run.history.log_energy]
+        _curve(panel, run, np.concatenate([run.times[:1], run.history.t]), np.concatenate(energies))
+    low, high = panel.get_ylim()
+    missing = SMALLEST_SPAN * (abs(high) if linear else 1.0) - (high - low)
+    if missing > 0:
+        panel.set_ylim(low - missing / 2, high + missing / 2)
+    panel.ticklabel_format(axis="y", useOffset=False)
+    panel.set_ylabel("energy $E$" if linear else "log energy, $\\log E$")
+
+
+def order_curves(panel: Axes, runs: list[Solution], label: str = "order parameter $|\\int x\\,d\\mu|$") -> None:
+    top = SMALLEST_SPAN
+    for run in runs:
+        values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
+        _curve(panel, run, run.times, values)
+        top = max(top, float(values.max()))
+    panel.set_ylim(0, 1.04 if top > 0.5 else 1.08 * top)
+    panel.set_ylabel(label)
+
+
+def _curve(panel: Axes, run: Solution, t: FloatArray, values: FloatArray) -> None:
+    label = f"tokens ($n$ = {run.tokens.shape[1]})" if run.kind == "tokens" else f"density ({run.mesh.n_cells} cells)"
+    marker = MARKERS[run.kind] if len(t) <= 3 else ""
+    panel.plot(t, values, label=label, linestyle=STYLES[run.kind], color=COLOURS[run.kind], marker=marker, markersize=4)

@@ -47,19 +47,15 @@ class InnerProducts(Kind):
     def limit(self, job: Job) -> Arrays:
         """Shares (n_t, bins) and means (n_t,) of the inner products of two draws."""
         solution = density(job)
+        shares = [inner_products(measure, self.edges) for measure in _spread(solution)]
         means = [solution.measure(k).mean() for k in range(len(job.times))]
-        return {
-            "shares": np.array([inner_products(measure, self.edges) for measure in _spread(solution)]),
-            "means": np.array([mean @ mean for mean in means]),
-        }
+        return {"shares": np.array(shares), "means": np.array([mean @ mean for mean in means])}
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
         """The same of two different tokens of every run, (runs, n_t, bins) and (runs, n_t)."""
         runs = token_runs(job, [job.start(run) for run in job.runs])
-        return {
-            "shares": np.array([[inner_products(state, self.edges, self_pairs=False) for state in states] for states in runs]),
-            "means": np.array([[_mean_product(state) for state in states] for states in runs]),
-        }
+        shares = [[inner_products(state, self.edges, self_pairs=False) for state in states] for states in runs]
+        return {"shares": np.array(shares), "means": np.array([[_mean_product(state) for state in states] for states in runs])}
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
         found = [("tokens", n, arrays["shares"], arrays["means"]) for n, arrays in tokens.items()]

@@ -48,11 +48,8 @@ def draw(path: str | os.PathLike[str], kind: Kind, table: Table) -> Path:
 
 def study_figure(kind: Kind, table: Table) -> Figure:
     """The picture of `draw` as a matplotlib Figure."""
-    from matplotlib import rc_context
-
-    figures: dict[type, Any]
-    figures = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters, InnerProducts: _inner_products}
-    with rc_context(canvas.STYLE):
+    figures: dict[type, Any] = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters, InnerProducts: _inner_products}
+    with canvas.mpl().rc_context(canvas.STYLE):
         return figures[type(kind)](kind, table)
 
 
@@ -135,40 +132,34 @@ def _over_counts(panel: Axes, table: Table, quantity: str) -> None:
 def _phase(kind: Phase, table: Table) -> Figure:
     arrays = kind.arrays(table)
     names = [name.removeprefix("share_") for name in arrays if name.startswith("share_")]
+    titles = {name: "limit" if name == "limit" else f"tokens, $n$ = {name}" for name in names}
     figure = canvas.blank_figure(5.2)
     axes = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
     t, beta = arrays["t"], arrays["beta"]
-    handles: list[Any] = []
     for name, (top, bottom) in zip(names, axes.T, strict=True):
         shares = top.pcolormesh(t, beta, arrays[f"share_{name}"], cmap=SHARES_MAP, vmin=0, vmax=1, rasterized=True, shading="nearest")
         counts = np.ma.masked_less(np.minimum(arrays[f"clusters_{name}"], MOST_COUNTED), 1e-9)
         clusters = bottom.pcolormesh(t, beta, counts, cmap=COUNTS_MAP, vmin=1, vmax=MOST_COUNTED, rasterized=True, shading="nearest")
-        for panel in (top, bottom):
-            _fronts(panel, arrays, names, kind.front)
-        title = "limit" if name == "limit" else f"tokens, $n$ = {name}"
-        colour, style = _FRONTS[name == "limit"]
-        handles.append(handle(f"{kind.front:.0%} of the pairs have met: {title}", color=colour, linestyle=style))
-        top.set_title(title)
+        top.set_title(titles[name])
         bottom.set_xlabel("time $t$")
     for panel in axes[:, 0]:
         panel.set_ylabel(r"inverse temperature $\beta$")
     figure.colorbar(shares, ax=axes[0], label="share of pairs that have met", aspect=15)
     figure.colorbar(clusters, ax=axes[1], label="clusters (8: or more)", aspect=15)
+    handles: list[Any] = []
+    for name, title in titles.items():
+        colour, style = _FRONTS[name == "limit"]
+        handles.append(handle(f"{kind.front:.0%} of the pairs have met: {title}", color=colour, linestyle=style))
+        share = arrays[f"share_{name}"]
+        if share.min() < kind.front < share.max():
+            for panel in axes.flat:
+                panel.contour(t, beta, share, [kind.front], colors=[colour], linestyles=[style], linewidths=1.6)
     figure.legend(handles=handles, loc="outside upper center", ncols=len(names))
     return figure
 
 
 _FRONTS = (COLOURS["tokens"], STYLES["tokens"]), ("#1F5FD0", STYLES["density"])
 """Colours and line styles of the fronts of tokens and of the limit."""
-
-
-def _fronts(panel: Axes, arrays: dict[str, np.ndarray], names: list[str], front: float) -> None:
-    """Where the share of pairs that have met passes the kind's front."""
-    for name in names:
-        share = arrays[f"share_{name}"]
-        if share.min() < front < share.max():
-            colour, style = _FRONTS[name == "limit"]
-            panel.contour(arrays["t"], arrays["beta"], share, [front], colors=[colour], linestyles=[style], linewidths=1.6)
 
 
 def _first_clusters(kind: FirstClusters, table: Table) -> Figure:
