@@ -137,8 +137,8 @@ def _angle_axis(panel: Axes, axis: str, middle: float) -> None:
     quarters = [round(middle / (np.pi / 2)) + k for k in range(-2, 3)]
     names = {0: "0", 1: "\\pi/2", 2: "\\pi", 3: "3\\pi/2", 4: "2\\pi"}
     panel.set(**{f"{axis}ticks": [q * np.pi / 2 for q in quarters], f"{axis}lim": (middle - np.pi, middle + np.pi)})
-    panel.set(**{f"{axis}ticklabels": [f"${'-' if q < 0 else ''}{names[abs(q)]}$" for q in quarters]})
-    panel.set(**{f"{axis}label": "angle $\\theta$ (rad)"})
+    labels = [f"${'-' if q < 0 else ''}{names[abs(q)]}$" for q in quarters]
+    panel.set(**{f"{axis}ticklabels": labels, f"{axis}label": "angle $\\theta$ (rad)"})
 
 
 def space_time(part: SubFigure, panel: Axes, states: States) -> None:

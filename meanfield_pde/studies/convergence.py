@@ -130,8 +130,8 @@ class Convergence(Kind):
             slope, low, high = (rows.column(name)[0] for name in ("slope", "slope_low", "slope_high"))
             used = rows.where(mesh_limited=False, below_validity=False).column("n")
             span = f"{min(used)} .. {max(used)}" if len(used) else "none"
-            where = named(table.names[:place], values)
-            lines.append(f"{quantity:>10}{t:10g}{slope:9.3f}   {low:6.3f} .. {high:6.3f}   {span:<16}{where}".rstrip())
+            rate = f"{slope:9.3f}   {low:6.3f} .. {high:6.3f}"
+            lines.append(f"{quantity:>10}{t:10g}{rate}   {span:<16}{named(table.names[:place], values)}".rstrip())
         return lines + list(_notes(table))
 
     def _limits(self, job: Job, start: Callable[[SphereMesh], FloatArray] | None = None) -> tuple[list["_Seen"], list[list[float]]]:

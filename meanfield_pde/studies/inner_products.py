@@ -68,8 +68,7 @@ class InnerProducts(Kind):
             for k, t in enumerate(job.times):
                 common = {"mean": float(mean[k]), "equiangular": float(law[k])}
                 for (low, high), part in zip(pairwise(edges), share[k].tolist(), strict=True):
-                    row = {"t": t, "source": source, "n": n, "runs": len(shares), "low": low, "high": high, "share": part}
-                    rows.append(row | common)
+                    rows.append({"t": t, "source": source, "n": n, "runs": len(shares), "low": low, "high": high, "share": part} | common)
         return rows
 
     def report(self, table: Table) -> list[str]:

@@ -67,8 +67,7 @@ class Phase(Kind):
                 error = shares.std(axis=0, ddof=1) / np.sqrt(runs)
             columns = {"share": shares.mean(axis=0), "standard_error": error, "clusters": counts.mean(axis=0)}
             for k, t in enumerate(job.times):
-                numbers = {name: float(column[k]) for name, column in columns.items()}
-                rows.append({"t": t, "source": source, "n": n, "runs": runs} | numbers)
+                rows.append({"t": t, "source": source, "n": n, "runs": runs} | {name: float(column[k]) for name, column in columns.items()})
         return rows
 
     def arrays(self, table: Table) -> Arrays:

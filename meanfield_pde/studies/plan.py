@@ -132,7 +132,13 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
     asked = inputs.array("times", _values("times", tables["times"]), ("n_t",))
     times = tuple(output_times(inputs.number("times[-1]", asked[-1], above=0.0), None, asked).tolist())
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
-    plain = _plain_tables(kind, tables, folder)
+    plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
+    compares = isinstance(kind, Convergence) and "mesh" in plain
+    if compares and "coarse_mesh" not in plain:
+        plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
+    if "coarse_mesh" in plain and not compares:
+        raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
+    _with_files(plain, folder)
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
     for name in sweep.keys() & FILES:
         sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
@@ -156,18 +162,6 @@ def _values(name: str, value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)) or not len(value):
         raise ValueError(f"{name} is {value!r}, wanted a list of at least one value or a table with low, high and count")
     return list(value)
-
-
-def _plain_tables(kind: Kind, tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The tables that make the jobs: with the coarse mesh, absolute file names and the checksums of those files."""
-    plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
-    compares = isinstance(kind, Convergence) and "mesh" in plain
-    if compares and "coarse_mesh" not in plain:
-        plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
-    if "coarse_mesh" in plain and not compares:
-        raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
-    _with_files(plain, folder)
-    return plain
 
 
 def _with_files(tables: dict[str, Any], folder: Path = Path()) -> None:

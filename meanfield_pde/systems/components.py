@@ -32,7 +32,6 @@ def components(points: FloatArray, chord: float) -> IntArray:
         few_rows, few_columns, _ = _near(points[first], chord)
         ends += [(np.arange(n), first[cubes]), (first[few_rows], first[few_columns])]
     labels = joined(n, ends)
-
     open_points = full[np.argsort(labels[full], kind="stable")]
     groups = np.split(open_points, np.flatnonzero(np.diff(labels[open_points])) + 1)
     if len(groups) == 1:
