@@ -107,8 +107,8 @@ def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[fl
     for event in solution.events:
         if event.t > t and (len(masses) == count or event.kind != "merged"):
             continue
-        others = [] if event.kind == "formed" else [event.total - event.mass]
-        for mass in [*others, event.mass] if event.kind == "merged" else others:
+        before = event.total - event.mass
+        for mass in {"formed": [], "merged": [before, event.mass]}.get(event.kind, [before]):
             masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))  # the nearest: equality is spoilt by rounding
         masses.append(float(event.total))
     return masses if len(masses) == count else [mass for mass, _ in clusters(solution.atoms(-1), CLUSTER)]

@@ -199,7 +199,7 @@ class Products:
         n, d = len(states.cloud(0)), states.dimension
         if n < 2:
             raise ValueError(f"solutions[0] has {n} token in dimension {d}, wanted at least 2, whose inner products are drawn")
-        chosen, clouds = canvas.spaced(n, MOST_PAIRED), [states.cloud(k) for k in range(len(states))]
+        chosen, clouds = canvas.spaced(n, MOST_PAIRED), (states.cloud(k) for k in range(len(states)))
         tokens = [Measure.trusted(cloud.points[chosen], cloud.masses[chosen]) for cloud in clouds]
         self.panel, self.shares = panel, np.stack([inner_products(measure, EDGES, self_pairs=False) for measure in tokens])
         low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
