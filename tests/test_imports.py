@@ -25,11 +25,11 @@ ROWS = (
     "recorder solve",
     "exact.rates exact.laws exact.two_clusters",
     "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
-    "pictures.canvas pictures.maps pictures.circles pictures.curves pictures.products",
+    "pictures.canvas pictures.maps pictures.panels",
     "pictures.overview pictures.staircase pictures.films",
     "cases.stopping cases.case cases.runs",
-    "studies.rates studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
-    "studies.pictures studies.executors studies.study cli",
+    "studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
+    "studies.pictures studies.study cli",
 )
 ORDER = [name for row in ROWS for name in row.split()]
 """A module may import only modules before it: the list reads as the method."""

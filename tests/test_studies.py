@@ -20,15 +20,13 @@ import pytest
 import meanfield_pde as mf
 from meanfield_pde.cli import main
 from meanfield_pde.integrals.methods import Spectral
-from meanfield_pde.studies.convergence import Convergence
-from meanfield_pde.studies.executors import executor
+from meanfield_pde.studies.convergence import Convergence, fit_rate
 from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.inner_products import InnerProducts
 from meanfield_pde.studies.jobs import Particles
 from meanfield_pde.studies.phase import Phase
 from meanfield_pde.studies.plan import make_study
-from meanfield_pde.studies.rates import fit_rate
-from meanfield_pde.studies.study import _Store, perform
+from meanfield_pde.studies.study import _Store, executor, perform
 
 SMALL = {
     "kind": "convergence",

@@ -45,9 +45,8 @@ class Comparison:
         heads = ["t", *(f"{what} {label}" for what in (energy, "order") for label in self.labels), "W1", "W2", "W error"]
         formats = ["{:.6g}", *["{:.6f}"] * 4, *["{:.5f}"] * 3]
         cells = [[head, *map(form.format, shown[name])] for name, head, form in zip(NAMES, heads, formats, strict=True)]
-        cells = [
-            [text.rjust(max(map(len, column))) for text in column] for column in cells if columns["w_error"].any() or column != cells[-1]
-        ]
+        cells = cells if columns["w_error"].any() else cells[:-1]
+        cells = [[text.rjust(max(map(len, column))) for text in column] for column in cells]
         return "\n".join([*map("  ".join, zip(*cells, strict=True)), *(f"note: {note}" for note in self.notes)])
 
     def write_csv(self, path: str | Path) -> None:

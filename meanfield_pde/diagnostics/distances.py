@@ -61,7 +61,7 @@ def wasserstein(a: Measure, b: Measure, order: int = 1, *, max_bytes: float = 2e
     points_a, weights_a = _canonical(a, mass_a)
     points_b, weights_b = _canonical(b, mass_b)
     if a.dimension == 2:
-        cost = _circle_cost(_angles(points_a), weights_a, _angles(points_b), weights_b, order)
+        cost = _circle_cost(points_a, weights_a, points_b, weights_b, order)
     else:
         needed = len(points_a) * len(points_b) * BYTES_PER_PAIR
         if needed > max_bytes:
@@ -166,20 +166,16 @@ def _canonical(measure: Measure, mass: float) -> tuple[FloatArray, FloatArray]:
     return points[order], weights[order]
 
 
-def _angles(points: FloatArray) -> FloatArray:
-    return np.arctan2(points[:, 1], points[:, 0])
-
-
-def _circle_cost(angles_a: FloatArray, weights_a: FloatArray, angles_b: FloatArray, weights_b: FloatArray, order: int) -> float:
+def _circle_cost(points_a: FloatArray, weights_a: FloatArray, points_b: FloatArray, weights_b: FloatArray, order: int) -> float:
     """min over cuts c of the integral over a turn of |A(s) - B(s + c)|^order ds; A, B the angles as functions of mass, extended by turns.
 
     The integral is convex in c and linear between the values where a step of A meets one of B, so with masses held as integers
     the smallest integer cut with a rising integral is a minimiser.
     """
-    if len(angles_b) > len(angles_a):
-        angles_a, weights_a, angles_b, weights_b = angles_b, weights_b, angles_a, weights_a
-    angles_a, levels_a = _quantiles(angles_a, weights_a)
-    angles_b, levels_b = _quantiles(angles_b, weights_b)
+    if len(points_b) > len(points_a):
+        points_a, weights_a, points_b, weights_b = points_b, weights_b, points_a, weights_a
+    angles_a, levels_a = _quantiles(points_a, weights_a)
+    angles_b, levels_b = _quantiles(points_b, weights_b)
     below, above = angles_b, np.append(angles_b[1:], angles_b[0] + 2 * np.pi)
 
     def rises(cut: int) -> bool:
@@ -199,8 +195,9 @@ def _circle_cost(angles_a: FloatArray, weights_a: FloatArray, angles_b: FloatArr
     return float(np.sum(lengths * gaps**order))
 
 
-def _quantiles(angles: FloatArray, weights: FloatArray) -> tuple[FloatArray, IntArray]:
+def _quantiles(points: FloatArray, weights: FloatArray) -> tuple[FloatArray, IntArray]:
     """Sorted angles and the mass up to and with each of them, as integers that end at _TURN."""
+    angles = np.arctan2(points[:, 1], points[:, 0])
     order = np.lexsort((weights, angles))
     levels = np.cumsum(weights[order], dtype=np.longdouble)
     return angles[order], np.rint(levels / levels[-1] * _TURN).astype(np.int64)

@@ -47,13 +47,15 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     inputs.instance("solution", solution, Solution)
     angle = inputs.number("angle", angle, above=0.0)
     if solution.system.mesh is None:
-        return _of_tokens(solution, angle)
+        measures = [solution.measure(k) for k in range(len(solution.times))]
+        held = [settled_clusters(measure, angle) for measure in measures]
+        logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
+        return _found(float(solution.times[0]), solution.times, np.array([len(masses) for masses in held]), logs, held.__getitem__)
     if not solution.system.atoms:  # type: ignore[attr-defined]
         raise ValueError("solution is a density with atoms=False, wanted atoms=True: pinned clusters have no stages of their own")
     history = solution.history
     counts = np.where(history.cell_mass <= SETTLED, history.clusters, 0).astype(np.int64)
-    masses = partial(_masses_of_atoms, solution, counts)
-    return _found(0.0, history.t, counts, history.log_energy, masses)
+    return _found(0.0, history.t, counts, history.log_energy, partial(_masses_of_atoms, solution, counts))
 
 
 def metastable(model: VelocityModel, speed: float) -> "Metastable":
@@ -105,34 +107,15 @@ def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[fl
     for event in solution.events:
         if event.t > t and (len(masses) == count or event.kind != "merged"):
             continue
-        if event.kind != "formed":
-            _remove(masses, event.total - event.mass)
-        if event.kind == "merged":
-            _remove(masses, event.mass)
+        before = event.total - event.mass
+        for mass in {"formed": [], "merged": [before, event.mass]}.get(event.kind, [before]):
+            masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))  # the nearest: equality is spoilt by rounding
         masses.append(float(event.total))
     return masses if len(masses) == count else [mass for mass, _ in clusters(solution.atoms(-1), CLUSTER)]
 
 
-def _remove(masses: list[float], mass: float) -> None:
-    """Removes the entry nearest to a mass; equality is spoilt by rounding."""
-    masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))
-
-
-def _of_tokens(solution: Solution, angle: float) -> list[Stage]:
-    measures = [solution.measure(k) for k in range(len(solution.times))]
-    masses = [_heavy_clusters(measure, angle) for measure in measures]
-    logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
-    counts = np.array([len(heavy) for heavy in masses])
-    return _found(float(solution.times[0]), solution.times, counts, logs, masses.__getitem__)
-
-
-def settled_clusters(measure: Measure, angle: float) -> int:
-    """The number of clusters with more than `SETTLED` of the mass; 0 while more than that is farther than the angle from all centres."""
-    return len(_heavy_clusters(measure, angle))
-
-
-def _heavy_clusters(measure: Measure, angle: float) -> list[float]:
-    """The masses of the clusters that `settled_clusters` counts."""
+def settled_clusters(measure: Measure, angle: float) -> list[float]:
+    """The masses of clusters with over `SETTLED` of the mass; none while more than that is farther than the angle from all centres."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
     if not heavy:
         return []

@@ -12,18 +12,6 @@ from meanfield_pde.exact.laws import mixture_velocity, moebius, moebius_mean, vo
 from meanfield_pde.exact.rates import dirac_rate, dirac_spectrum, growth_rate, mean_gap_rate, ring_rate
 from meanfield_pde.exact.two_clusters import equiangular, two_cluster_angle, two_cluster_rate, two_cluster_time
 
-__all__ = [
-    "dirac_rate",
-    "dirac_spectrum",
-    "equiangular",
-    "growth_rate",
-    "mean_gap_rate",
-    "mixture_velocity",
-    "moebius",
-    "moebius_mean",
-    "ring_rate",
-    "two_cluster_angle",
-    "two_cluster_rate",
-    "two_cluster_time",
-    "von_mises_fisher_velocity",
-]
+__all__ = ["mixture_velocity", "moebius", "moebius_mean", "von_mises_fisher_velocity"]
+__all__ += ["dirac_rate", "dirac_spectrum", "growth_rate", "mean_gap_rate", "ring_rate"]
+__all__ += ["equiangular", "two_cluster_angle", "two_cluster_rate", "two_cluster_time"]

@@ -23,8 +23,7 @@ def von_mises_fisher_velocity(points: ArrayLike, mean: ArrayLike, kappa: float, 
     x = inputs.points("points", points, rows="m")
     axis = inputs.unit_vector("mean", mean, x.shape[1])
     concentration, b = inputs.number("kappa", kappa, low=0), inputs.number("beta", beta, low=0)
-    velocity, log_z = _von_mises_fisher(x, axis, concentration, b)
-    return velocity if normalised else _unnormalised(velocity, log_z)
+    return _velocity(x, axis[None], np.array([concentration]), np.ones(1), b, normalised)
 
 
 def mixture_velocity(
@@ -42,28 +41,20 @@ def mixture_velocity(
     shares = inputs.non_negatives("weights", weights, (len(axes),))
     inputs.sum_one("the sum of weights is", float(shares.sum()))
     b = inputs.number("beta", beta, low=0)
-    parts = [_von_mises_fisher(x, axis, kappa, b) for axis, kappa, share in zip(axes, concentrations, shares, strict=True) if share > 0]
-    velocities = np.stack([velocity for velocity, _ in parts])
-    logs = np.stack([log_z for _, log_z in parts]) + np.log(shares[shares > 0])[:, None]
-    log_z = np.asarray(logsumexp(logs, axis=0))
-    velocity = np.einsum("nm,nmd->md", np.exp(logs - log_z), velocities)
-    return velocity if normalised else _unnormalised(velocity, log_z)
+    return _velocity(x, axes, concentrations, shares, b, normalised)
 
 
-def _von_mises_fisher(x: FloatArray, mean: FloatArray, kappa: float, beta: float) -> tuple[FloatArray, FloatArray]:
-    """The SA velocity (m, d) and log Z(beta x) (m,)."""
-    d = x.shape[1]
-    radius = np.linalg.norm(beta * x + kappa * mean, axis=1)
+def _velocity(x: FloatArray, means: FloatArray, kappas: FloatArray, shares: FloatArray, beta: float, normalised: bool) -> FloatArray:
+    """The velocity (m, d) of a mixture of n laws, and of one alone."""
+    d, held = x.shape[1], shares > 0
+    axis, kappa = means[held][:, None], kappas[held][:, None]
+    radius = np.linalg.norm(beta * x + kappa[..., None] * axis, axis=2)
     ratio = 1 / (d + radius * bessel_ratio(d / 2, radius))  # I_{d/2}(R) / (R I_{d/2-1}(R)), also at R = 0
-    velocity = (kappa * ratio)[:, None] * tangent(x, np.broadcast_to(mean, x.shape))
-    return velocity, log_lambda(d, 0, radius) - log_lambda(d, 0, kappa)
-
-
-def _unnormalised(velocity: FloatArray, log_z: FloatArray) -> FloatArray:
-    """The USA velocity (m, d), Z(beta x) times that of SA."""
-    z = exponential("the integral of e^{beta <x,y>}", log_z)
-    result: FloatArray = z[:, None] * velocity
-    return result
+    velocities = (kappa * ratio)[..., None] * tangent(x, np.broadcast_to(axis, (*radius.shape, d)))
+    logs = log_lambda(d, 0, radius) - log_lambda(d, 0, kappa) + np.log(shares[held])[:, None]
+    log_z = np.asarray(logsumexp(logs, axis=0))
+    velocity: FloatArray = np.einsum("nm,nmd->md", np.exp(logs - log_z), velocities)
+    return velocity if normalised else exponential("the integral of e^{beta <x,y>}", log_z)[:, None] * velocity
 
 
 def moebius_mean(d: int, r: ArrayLike) -> FloatArray:

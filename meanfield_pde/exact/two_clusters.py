@@ -44,10 +44,8 @@ def two_cluster_time(beta: float, theta0: float, theta1: float, masses: ArrayLik
     top, bottom = _cluster_level(start), _cluster_level(end)
     if top == bottom:
         return 0.0
-    edges = _edges(top, bottom, 2 * b)
-    shift = float(slowness(2 * b * expit(edges[0])))
-    scaled = _panel_times(edges[:-1], edges[1:], 2 * b, slowness, shift).sum()
-    return float(exponential("the time", np.log(scaled) + shift))
+    _, scaled, shift = _panels(top, bottom, 2 * b, slowness)
+    return float(exponential("the time", np.log(scaled.sum()) + shift))
 
 
 def two_cluster_angle(beta: float, theta0: float, t: ArrayLike, masses: ArrayLike = (0.5, 0.5), normalised: bool = True) -> FloatArray:
@@ -77,12 +75,8 @@ def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
         raise ValueError(f"g0 is {start:g}, wanted a number in (-1/(n-1), 1) = ({-1 / (count - 1):g}, 1)")
     # with z = log((n-1) (1-g)/(1+(n-1) g)) the equation reads z' = -2n/(e^q + n-1), q = beta (1-g) = (beta n/(n-1)) expit(z)
     height = count / (count - 1)
-    level = _level_after(
-        float(np.log((count - 1) * (1 - start) / (1 + (count - 1) * start))),
-        times,
-        b * height,
-        lambda q: np.logaddexp(q, np.log(count - 1)) - np.log(2 * count),
-    )
+    first = float(np.log((count - 1) * (1 - start) / (1 + (count - 1) * start)))
+    level = _level_after(first, times, b * height, lambda q: np.logaddexp(q, np.log(count - 1)) - np.log(2 * count))
     return (1 - height * expit(level))[()]
 
 
@@ -98,12 +92,14 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 NEWTON_STEPS = 8
 
 
-def _edges(top: float, bottom: float, height: float) -> FloatArray:
-    """Ends of the panels, from top to bottom."""
+def _panels(top: float, bottom: float, height: float, slowness: Slowness) -> tuple[FloatArray, FloatArray, float]:
+    """Ends of the panels (n + 1,), from top to bottom, their times (n,) divided by e^shift, and that shift."""
     even = np.linspace(top, bottom, int(np.ceil(top - bottom)) + 1)
     highest = height * float(expit(top))
     levels = np.arange(np.ceil(highest - 1), max(0.0, highest - SPAN), -1)
-    return np.unique(np.concatenate([even, np.clip(logit(levels / height), bottom, top)]))[::-1]
+    edges = np.unique(np.concatenate([even, np.clip(logit(levels / height), bottom, top)]))[::-1]
+    shift = float(slowness(height * expit(edges[0])))
+    return edges, _panel_times(edges[:-1], edges[1:], height, slowness, shift), shift
 
 
 def _panel_times(upper: FloatArray, lower: FloatArray, height: float, slowness: Slowness, shift: float) -> FloatArray:
@@ -116,9 +112,8 @@ def _panel_times(upper: FloatArray, lower: FloatArray, height: float, slowness: 
 
 def _level_after(start: float, times: FloatArray, height: float, slowness: Slowness) -> FloatArray:
     """z at the given times (any shape) from z = start at time 0; -inf once nothing above the smallest float is left."""
-    edges = _edges(start, LOWEST_LEVEL, height)
-    shift = float(slowness(height * expit(edges[0])))
-    elapsed = np.concatenate([[0.0], np.cumsum(_panel_times(edges[:-1], edges[1:], height, slowness, shift))])
+    edges, scaled, shift = _panels(start, LOWEST_LEVEL, height, slowness)
+    elapsed = np.concatenate([[0.0], np.cumsum(scaled)])
     with np.errstate(divide="ignore", over="ignore"):
         target = np.exp(np.log(times.ravel()) - shift)
     panel = np.searchsorted(elapsed, target, side="right") - 1

@@ -39,12 +39,17 @@ DECADES, LINEAR = 4, 5.0
 """Densities are shown over at most so many powers of ten; the scale is linear if they vary by less than this factor."""
 
 
-def blank_figure(height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def mpl() -> Any:
+    """matplotlib, imported when it is needed."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    return matplotlib
+
+
+def blank_figure(height: float) -> "Figure":
+    figure: Figure = mpl().figure.Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    mpl().backends.backend_agg.FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.07, h_pad=0.06)  # type: ignore[union-attr, call-arg]
     return figure
 
@@ -58,16 +63,12 @@ def save_figure(figure: "Figure", path: Path) -> Path:
 
 def handle(label: str, **look: Any) -> Any:
     """A line of a legend that stands for nothing in particular in the picture."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **look)
+    return mpl().lines.Line2D([], [], label=label, **look)
 
 
 def time_colours(count: int) -> Any:
     """Colours (count, 4) of states that share a panel, from the first to the last."""
-    from matplotlib import colormaps
-
-    return colormaps[TIME_MAP](np.linspace(0, 0.85, count))
+    return mpl().colormaps[TIME_MAP](np.linspace(0, 0.85, count))
 
 
 def token_look(n: int) -> tuple[float, float]:
@@ -102,11 +103,6 @@ def main_direction(runs: list[Solution]) -> FloatArray:
     return snapped if np.linalg.norm(centre - snapped) < 0.1 else centre
 
 
-def cell_density(run: Solution, outputs: Any) -> FloatArray:
-    """Cell averages of a density at one output or at some; `run.averages` would compute those of all outputs."""
-    return run.masses[outputs] / run.mesh.areas
-
-
 class States:
     """What is shown, at once in a picture or one after the other in a film: state k is output outputs[i][k] of each runs[i].
 
@@ -133,8 +129,8 @@ class States:
         return [f"$t$ = {t:{style}}{other}" for t, other in zip(self.times[0], others, strict=True)]
 
     def averages(self, k: int) -> FloatArray:
-        """Cell averages (n_cells,) of the density, without its atoms."""
-        return cell_density(self.runs[0], self.outputs[0][k])
+        """Cell averages (n_cells,) of the density, without its atoms; `Solution.averages` would compute those of all outputs."""
+        return self.runs[0].masses[self.outputs[0][k]] / self.runs[0].mesh.areas
 
     def cloud(self, k: int) -> Measure:
         """The tokens."""
@@ -170,20 +166,17 @@ def even_times(runs: list[Solution], most: int) -> FloatArray:
 
 def density_scale(values: FloatArray) -> "Normalize":
     """Logarithmic over at most DECADES, linear where densities hardly vary."""
-    from matplotlib.colors import LogNorm, Normalize
-
+    colors = mpl().colors
     top = float(values.max())
     low = max(float(values[values > 0].min()), top * 10.0**-DECADES)
     if top > LINEAR * low:
-        return LogNorm(low, top, clip=True)
-    return Normalize(low, top) if top - low > 1e-6 * top else Normalize(0, 2 * top)
+        return colors.LogNorm(low, top, clip=True)
+    return colors.Normalize(low, top) if top - low > 1e-6 * top else colors.Normalize(0, 2 * top)
 
 
 def colour_bar(part: "SubFigure", axes: Any, values: FloatArray) -> "Normalize":
     """The scale of densities, drawn beside axes with an arrow where values lie below it."""
-    from matplotlib.cm import ScalarMappable
-
     norm = density_scale(values)
     extend = "min" if values.min() < (norm.vmin or 0) else "neither"
-    part.colorbar(ScalarMappable(norm, COLOUR_MAP), ax=axes, label="density $\\rho$", extend=extend, pad=0.02, aspect=25)
+    part.colorbar(mpl().cm.ScalarMappable(norm, COLOUR_MAP), ax=axes, label="density $\\rho$", extend=extend, pad=0.02, aspect=25)
     return norm

@@ -17,10 +17,8 @@ from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import Figure, States, SubFigure
-from meanfield_pde.pictures.circles import Circle
-from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.products import Products
+from meanfield_pde.pictures.panels import Circle, Products, energy_curves, has_energy, order_curves
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -59,14 +57,14 @@ def film(path: str | os.PathLike[str], *solutions: Solution, fps: float = 15, fr
     Raises ValueError for a name without .gif or .mp4, .mp4 without the extra `film`, no solution, two of one kind, solutions on different
     spheres, fewer than two outputs in common, or fps or frames out of range; OSError if the file cannot be written.
     """
-    from matplotlib import rc_context
-
     path = inputs.file_path("path", path, (".gif", ".mp4"))
     fps = inputs.number("fps", fps, low=1, high=FASTEST)
     most = MOST_FRAMES if frames is None else inputs.integer("frames", frames, low=2, high=MOST_FRAMES)
     states = _frames(canvas.checked_runs(solutions), most)
-    write = _write_gif if path.suffix == ".gif" else partial(_write_mp4, _ffmpeg(path))
-    with rc_context(canvas.STYLE):
+    write, style = _write_gif, canvas.STYLE
+    if path.suffix == ".mp4":
+        write, style = _write_mp4, style | {"animation.ffmpeg_path": _ffmpeg(path)}
+    with canvas.mpl().rc_context(style):
         figure, show = _screen(states)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -190,18 +188,16 @@ def _ffmpeg(path: Path) -> str:
 
         return get_ffmpeg_exe()
     except (ImportError, RuntimeError):
-        raise ValueError(
-            f"path is {str(path)!r}, and an .mp4 needs ffmpeg: pip install 'meanfield-pde[film]', or give a name that ends in .gif"
-        ) from None
+        wanted = "pip install 'meanfield-pde[film]', or give a name that ends in .gif"
+        raise ValueError(f"path is {str(path)!r}, and an .mp4 needs ffmpeg: {wanted}") from None
 
 
-def _write_mp4(ffmpeg: str, figure: Figure, show: Show, count: int, path: Path, fps: float) -> None:
-    from matplotlib import rc_context
+def _write_mp4(figure: Figure, show: Show, count: int, path: Path, fps: float) -> None:
     from matplotlib.animation import FFMpegWriter
 
     writer = FFMpegWriter(fps=fps, codec="h264", bitrate=-1, extra_args=["-f", "mp4", "-movflags", "+faststart"])  # type: ignore[arg-type]
     try:
-        with rc_context({"animation.ffmpeg_path": ffmpeg}), writer.saving(figure, str(path), MP4_DPI):
+        with writer.saving(figure, str(path), MP4_DPI):
             for k in range(count):
                 show(k)
                 writer.grab_frame()

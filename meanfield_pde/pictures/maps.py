@@ -97,9 +97,7 @@ def map_cells(mesh: SphereMesh, frame: FloatArray) -> IntArray:
 
 def _globe(panel: Axes, frame: FloatArray, grey: bool) -> None:
     """An empty map, whose outline is the panel's first patch; parallels every 30 and meridians every 45 degrees about the z axis."""
-    from matplotlib.patches import Ellipse
-
-    panel.add_patch(Ellipse((0, 0), 4, 2, facecolor="0.96" if grey else "none", edgecolor="0.25", linewidth=0.8))
+    panel.add_patch(canvas.mpl().patches.Ellipse((0, 0), 4, 2, facecolor="0.96" if grey else "none", edgecolor="0.25", linewidth=0.8))
     s = np.linspace(-np.pi, np.pi, 721)
     lines = [(s, np.full_like(s, latitude)) for latitude in np.arange(-2, 3) * np.pi / 6]
     lines += [(np.full_like(s, longitude), s / 2) for longitude in np.arange(8) * np.pi / 4]

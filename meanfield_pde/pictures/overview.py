@@ -1,7 +1,7 @@
 """One picture of a run: its states at a few times above its energy and its order parameter.
 
-Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure. States are maps on S^2 (`maps`), curves beside a
-diagram over angle and time on S^1 (`circles`), histograms of inner products in d > 3 (`products`).
+Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure. States are maps on S^2 (`maps`); curves beside a
+diagram over angle and time on S^1, histograms of inner products in d > 3 (`panels`).
 """
 
 import os
@@ -13,10 +13,8 @@ from numpy.typing import ArrayLike
 from meanfield_pde import inputs
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import MOST_STATES, Figure, States, SubFigure, handle
-from meanfield_pde.pictures.circles import Circle, space_time
-from meanfield_pde.pictures.curves import energy_curves, has_energy, order_curves
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.products import Products
+from meanfield_pde.pictures.panels import Circle, Products, energy_curves, has_energy, order_curves, space_time
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
@@ -42,12 +40,10 @@ def overview(path: str | os.PathLike[str], *solutions: Solution, times: ArrayLik
 
 def overview_figure(*solutions: Solution, times: ArrayLike | None = None) -> Figure:
     """The picture of `overview` as a matplotlib Figure, to change or to save in other ways."""
-    from matplotlib import rc_context
-
     runs = canvas.checked_runs(solutions)
     states = States(runs, canvas.even_times(runs, MOST_STATES) if times is None else _checked_times(runs, times))
     height = {2: CIRCLE_HEIGHT, 3: MAP_GRIDS[len(states)][2]}.get(states.dimension, PRODUCTS_HEIGHT)
-    with rc_context(canvas.STYLE):
+    with canvas.mpl().rc_context(canvas.STYLE):
         figure = canvas.blank_figure(height + HISTORY_HEIGHT)
         parts: Any = figure.subfigures(2, 1, height_ratios=[height, HISTORY_HEIGHT])
         samples = _maps(parts[0], states) if states.dimension == 3 else _curves(parts[0], states)
@@ -60,11 +56,9 @@ def _checked_times(runs: list[Solution], times: ArrayLike) -> FloatArray:
     wanted = inputs.array("times", times, ("n_times",))
     if not 1 <= len(wanted) <= MOST_STATES:
         raise ValueError(f"times has {len(wanted)} entries, wanted 1 to {MOST_STATES}")
-    for k, t in enumerate(wanted):
-        if not first <= t <= last:
-            raise ValueError(f"times[{k}] is {t:g}, wanted a time in [{first:g}, {last:g}]")
-        if k and t <= wanted[k - 1]:
-            raise ValueError(f"times[{k}] is {t:g} after {wanted[k - 1]:g}, wanted increasing times")
+    outside = (wanted < first) | (wanted > last)
+    inputs.refuse(outside, lambda k: f"times[{k}] is {wanted[k]:g}, wanted a time in [{first:g}, {last:g}]")
+    inputs.increasing("times", wanted, "times")
     return wanted
 
 

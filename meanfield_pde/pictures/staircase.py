@@ -10,8 +10,8 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.stages import Stage, stages
-from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, Axes, Figure, blank_figure, checked_runs, save_figure
-from meanfield_pde.pictures.curves import energy_curves, has_energy
+from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, Axes, Figure, blank_figure, checked_runs, mpl, save_figure
+from meanfield_pde.pictures.panels import energy_curves, has_energy
 from meanfield_pde.solution import Solution
 
 STAGE_SHADES = ("0.94", "0.87")
@@ -35,14 +35,12 @@ def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
 
 def staircase_figure(*solutions: Solution) -> Figure:
     """The picture of `staircase` as a matplotlib Figure, to change or to save in other ways."""
-    from matplotlib import rc_context
-
     runs = checked_runs(solutions)
     for run in runs:
         if not has_energy(run):
             raise ValueError(f"the run of kind {run.kind!r} has no energies, wanted steps of a model with one")
     found = next((found for run in runs if (found := _stages(run))), [])
-    with rc_context(STYLE):
+    with mpl().rc_context(STYLE):
         figure = blank_figure(2.8)
         panel = figure.subplots()
         energy_curves(panel, runs)

@@ -1,4 +1,4 @@
-"""How fast n tokens follow the limit: distances between them over n, at given times.
+"""How fast n tokens follow the limit: distances between them over n, at given times, and rates: their means fall like C n^slope.
 
 | quantity | between tokens and limit |
 |---|---|
@@ -12,7 +12,11 @@ Each has a column `limit_error`: the same quantity between the limits on the mes
 the mesh changes. A token's weight on itself is negligible, and the limit valid, only for n >> e^beta / Lambda_0(beta) (`validity` is n
 over that bound). Means that the mesh or that bound spoils are flagged and take no part in the fitted rates.
 
+The straight line through (log n, log mean) is weighted by the standard errors. Its interval is Student's, with two degrees of freedom
+less than there are sizes, from the larger of the expected and the observed scatter, so that neither few runs nor a bent curve look sure.
+
 Data in: jobs. Data out: one row per parameter set, n, time and quantity.
+Source: Bevington and Robinson, Data Reduction and Error Analysis, chapter 6 (rates).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from meanfield_pde import inputs
 from meanfield_pde.cases.case import make_mesh
@@ -38,18 +43,17 @@ from meanfield_pde.records import frozen, remembered
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.studies.jobs import SAMPLINGS, Arrays, Job, Kind, density, limit_clusters, token_runs
-from meanfield_pde.studies.rates import PowerLaw, fit_rate
 from meanfield_pde.systems.atoms import CLUSTER
 
 QUANTITIES = ("w1", "w2", "mmd", "energy", "order", "clusters")
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 16, 1 << 12, 1 << 17
 """On S^1 arcs become so many points for each token, between the least and the most in all, so that W1 does not depend on the cells."""
-
 MESH_SHARE = 0.25
 """A mean is limited by the mesh where the limit's own error exceeds this part of it."""
-
 VALID = 10.0
 """The limit counts as valid from this many times the bound of n."""
+CONFIDENCE = 0.95
+"""Of the intervals of rates."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,15 @@ class Convergence(Kind):
 
     def limit(self, job: Job) -> Arrays:
         """The limit at each time, its observables and its own errors."""
-        fine, coarse = self._limits(job)
-        found = [self._differences(a, b, job.model(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
-        arrays: Arrays = {"errors": np.array(found), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
+        fine, errors = self._limits(job)
+        arrays: Arrays = {"errors": np.array(errors), "values": np.array([(seen.log_energy, seen.order, seen.clusters) for seen in fine])}
         for k, seen in enumerate(fine):
             arrays |= {f"cells_{k}": seen.cells, f"atoms_{k}": seen.atoms.points, f"masses_{k}": seen.atoms.masses}
         return arrays
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
         """Differences (runs, n_t, n_quantities); with densities of their own also the errors of those."""
-        model = job.model()
+        model, bandwidth = job.model(), job.ensembles.bandwidth
         starts = [job.start(run) for run in job.runs]
         stored = None if limit is None else _stored(limit, make_mesh(job.tables["mesh"]))
         points = min(max(SPREAD * job.count, LEAST_SPREAD), MOST_SPREAD)
@@ -91,8 +94,9 @@ class Convergence(Kind):
         for start, states in zip(starts, token_runs(job, starts), strict=True):
             fine = stored
             if fine is None:
-                fine, coarse = self._limits(job, partial(_averages, tokens=start, job=job))
-                errors.append([self._differences(a, b, model, MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)])
+                own_start = partial(bin_tokens, tokens=start) if bandwidth is None else partial(project, law=Smoothed(start, bandwidth))
+                fine, own_errors = self._limits(job, own_start)
+                errors.append(own_errors)
             seen = [_of_tokens(model, t, state, self.angle) for t, state in zip(job.times, states, strict=True)]
             found = [self._differences(a, b, model, points) for a, b in zip(fine, seen, strict=True)]
             values.append([numbers for numbers, _ in found])
@@ -101,7 +105,6 @@ class Convergence(Kind):
         return arrays | ({"errors": np.array(errors)} if errors else {})
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
-        """The rows of one parameter set."""
         weight = job.model().self_weight(job.law().dimension)
         values = np.full((len(job.times), 3), np.nan) if limit is None else limit["values"]
         with np.errstate(over="ignore"):
@@ -109,8 +112,8 @@ class Convergence(Kind):
         rows = []
         for k, t in enumerate(job.times):
             for q, quantity in enumerate(self.quantities):
-                errors = None if limit is None else limit["errors"][k, q]
-                means = [_mean(n, arrays, errors, k, q, quantity, n / weight if weight else np.inf) for n, arrays in tokens.items()]
+                error = None if limit is None else limit["errors"][k, q]
+                means = [_mean(n, arrays, error, k, q, quantity, n / weight if weight else np.inf) for n, arrays in tokens.items()]
                 of_limit = {"energy": energies[k], "order": values[k, 1], "clusters": values[k, 2]}.get(quantity, np.nan)
                 common = {"limit": float(of_limit)} | _rate(quantity, means)
                 rows += [{"t": t, "quantity": quantity} | mean | common for mean in means]
@@ -119,49 +122,37 @@ class Convergence(Kind):
     def report(self, table: Table) -> list[str]:
         """The rates, and what a reader must know."""
         lines = [f"{'quantity':>10}{'t':>10}{'slope':>9}   95 % interval   fitted to n"]
-        fitted: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         place = table.names.index("t")
-        for cells in table.rows:
-            fitted.setdefault(cells[: place + 2], []).append(dict(zip(table.names, cells, strict=True)))
-        for (*values, t, quantity), rows in fitted.items():
+        for *values, t, quantity in dict.fromkeys(row[: place + 2] for row in table.rows):
             if quantity == "clusters":
                 continue
-            first, used = rows[0], [row["n"] for row in rows if not (row["mesh_limited"] or row["below_validity"])]
-            span = f"{min(used)} .. {max(used)}" if used else "none"
-            interval = f"{first['slope_low']:6.3f} .. {first['slope_high']:6.3f}"
-            where = named(table.names[:place], values)
-            lines.append(f"{quantity:>10}{t:10g}{first['slope']:9.3f}   {interval}   {span:<16}{where}".rstrip())
+            rows = table.where(**dict(zip(table.names, (*values, t, quantity), strict=False)))
+            slope, low, high = (rows.column(name)[0] for name in ("slope", "slope_low", "slope_high"))
+            used = rows.where(mesh_limited=False, below_validity=False).column("n")
+            span = f"{min(used)} .. {max(used)}" if len(used) else "none"
+            rate = f"{slope:9.3f}   {low:6.3f} .. {high:6.3f}"
+            lines.append(f"{quantity:>10}{t:10g}{rate}   {span:<16}{named(table.names[:place], values)}".rstrip())
         return lines + list(_notes(table))
 
-    def _limits(self, job: Job, start: Callable[[SphereMesh], FloatArray] | None = None) -> tuple[list["_Seen"], list["_Seen"]]:
-        """What is seen of the limit on the mesh and on the coarse one, at each time."""
+    def _limits(self, job: Job, start: Callable[[SphereMesh], FloatArray] | None = None) -> tuple[list["_Seen"], list[list[float]]]:
+        """What is seen of the limit on the mesh at each time, and how it differs from that on the coarse mesh."""
         solutions = (density(job, start), density(job, start, "coarse_mesh"))
         fine, coarse = ([_of_limit(solution, k, self.angle) for k in range(len(job.times))] for solution in solutions)
-        return fine, coarse
+        return fine, [self._differences(a, b, job.model(), MOST_SPREAD)[0] for a, b in zip(fine, coarse, strict=True)]
 
     def _differences(self, a: "_Seen", b: "_Seen", model: VelocityModel, points: int) -> tuple[list[float], float]:
         """The quantities between a limit and something else, and what transport adds to w1 by points in place of arcs or aggregation."""
-        asked = [name for name in ("w1", "w2") if name in self.quantities]
-        plans, error = dict[str, float](), 0.0
-        if asked:
+        with np.errstate(over="ignore"):  # inf beyond double precision
+            energy = abs(float(np.expm1(b.log_energy - a.log_energy)))
+        found, error = {"energy": energy, "order": abs(b.order - a.order), "clusters": float(b.clusters)}, 0.0
+        if "mmd" in self.quantities:
+            found["mmd"] = mmd(a.measure, b.measure, model.kernel_beta)
+        if asked := [name for name in ("w1", "w2") if name in self.quantities]:
             (mu, off), (nu, off_too) = (seen.spread(points) for seen in (a, b))
             lengths, error, _ = distances(mu, nu, self.largest_plan, tuple(int(name[1]) for name in asked))
-            plans, error = dict(zip(asked, lengths, strict=True)), error + off + off_too
-        found = {
-            "w1": lambda: plans["w1"],
-            "w2": lambda: plans["w2"],
-            "mmd": lambda: mmd(a.measure, b.measure, model.kernel_beta),
-            "energy": lambda: _relative(a.log_energy, b.log_energy),
-            "order": lambda: abs(b.order - a.order),
-            "clusters": lambda: float(b.clusters),
-        }
-        return [found[name]() for name in self.quantities], error
-
-
-def _relative(log_a: float, log_b: float) -> float:
-    """|b/a - 1| from logarithms, inf beyond double precision."""
-    with np.errstate(over="ignore"):
-        return abs(float(np.expm1(log_b - log_a)))
+            found |= dict(zip(asked, lengths, strict=True))
+            error = error + off + off_too
+        return [found[name] for name in self.quantities], error
 
 
 @dataclass(frozen=True)
@@ -197,26 +188,21 @@ def _along_arcs(mesh: SphereMesh, parts: int) -> FloatArray:
 
 
 def _of_tokens(model: VelocityModel, t: float, tokens: Measure, angle: float) -> _Seen:
-    return _Seen(None, np.empty(0), tokens, energy_of(model, tokens, t).log, order_parameter(tokens), settled_clusters(tokens, angle))
+    clusters = len(settled_clusters(tokens, angle))
+    return _Seen(None, np.empty(0), tokens, energy_of(model, tokens, t).log, order_parameter(tokens), clusters)
 
 
 def _of_limit(solution: Solution, k: int, angle: float) -> _Seen:
-    state = solution.measure(k)
-    observed = (energy_of(solution.model, state, float(solution.times[k])).log, order_parameter(state), limit_clusters(solution, k, angle))
-    return _Seen(solution.mesh, solution.masses[k], solution.atoms(k), *observed)
+    state, cells, atoms = solution.measure(k), solution.masses[k], solution.atoms(k)
+    log_energy = energy_of(solution.model, state, float(solution.times[k])).log
+    return _Seen(solution.mesh, cells, atoms, log_energy, order_parameter(state), limit_clusters(solution, k, angle))
 
 
 def _stored(limit: Arrays, mesh: SphereMesh) -> list[_Seen]:
-    atoms = [Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]) for k in range(len(limit["values"]))]
     return [
-        _Seen(mesh, limit[f"cells_{k}"], atoms[k], log, order, int(count)) for k, (log, order, count) in enumerate(limit["values"].tolist())
+        _Seen(mesh, limit[f"cells_{k}"], Measure.trusted(limit[f"atoms_{k}"], limit[f"masses_{k}"]), log, order, int(clusters))
+        for k, (log, order, clusters) in enumerate(limit["values"].tolist())
     ]
-
-
-def _averages(mesh: SphereMesh, tokens: Measure, job: Job) -> FloatArray:
-    """The density that starts from the same tokens."""
-    bandwidth = job.ensembles.bandwidth
-    return bin_tokens(mesh, tokens) if bandwidth is None else project(mesh, Smoothed(tokens, bandwidth))
 
 
 def _mean(n: int, arrays: Arrays, limit_error: float | None, k: int, q: int, quantity: str, validity: float) -> dict[str, Any]:
@@ -225,17 +211,10 @@ def _mean(n: int, arrays: Arrays, limit_error: float | None, k: int, q: int, qua
     runs, mean = len(values), float(values.mean())
     error = float(arrays["errors"][:, k, q].mean() if limit_error is None else limit_error)
     approximation = float(arrays["approximations"][:, k].mean()) if quantity in ("w1", "w2") else 0.0
-    return {
-        "n": n,
-        "runs": runs,
-        "mean": mean,
-        "standard_error": float(values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan,
-        "limit_error": error,
-        "approximation_error": approximation,
-        "mesh_limited": quantity != "clusters" and error + approximation > MESH_SHARE * mean,
-        "validity": validity,
-        "below_validity": validity < VALID,
-    }
+    found = {"n": n, "runs": runs, "mean": mean, "standard_error": float(values.std(ddof=1) / np.sqrt(runs)) if runs > 1 else np.nan}
+    limited = quantity != "clusters" and error + approximation > MESH_SHARE * mean
+    found |= {"limit_error": error, "approximation_error": approximation, "mesh_limited": limited}
+    return found | {"validity": validity, "below_validity": validity < VALID}
 
 
 def _rate(quantity: str, means: list[dict[str, Any]]) -> dict[str, float]:
@@ -248,13 +227,42 @@ def _rate(quantity: str, means: list[dict[str, Any]]) -> dict[str, float]:
 
 def _notes(table: Table) -> Iterator[str]:
     """What is flagged, one sentence each."""
-    columns = {name: table.column(name) for name in ("quantity", "n", "mesh_limited", "below_validity")}
-    for quantity in dict.fromkeys(columns["quantity"]):
-        limited = columns["n"][(columns["quantity"] == quantity) & columns["mesh_limited"]]
-        if len(limited):
-            counts = ", ".join(map(str, np.unique(limited)))
-            yield f"note: {quantity} is limited by the mesh at n = {counts}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
-    few = columns["n"][columns["below_validity"]]
-    if len(few):
-        counts = ", ".join(map(str, np.unique(few)))
-        yield f"note: n = {counts} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"
+
+    def sizes(**flags: Any) -> str:
+        return ", ".join(map(str, np.unique(table.where(**flags).column("n"))))
+
+    for quantity in dict.fromkeys(table.column("quantity")):
+        if limited := sizes(quantity=quantity, mesh_limited=True):
+            yield f"note: {quantity} is limited by the mesh at n = {limited}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
+    if few := sizes(below_validity=True):
+        yield f"note: n = {few} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """slope with its interval [low, high] and factor C; nan where there are too few sizes (three for an interval, two for a slope)."""
+
+    slope: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    factor: float = np.nan
+
+
+def fit_rate(counts: FloatArray, means: FloatArray, errors: FloatArray) -> PowerLaw:
+    """The line through the positive means; without standard errors (one run, or none that scatter) all sizes weigh the same."""
+    used = means > 0
+    x, y = np.log(counts[used]), np.log(means[used])
+    if len(x) < 2:
+        return PowerLaw()
+    spread = errors[used] / means[used]
+    known = bool((spread > 0).all())
+    weights = spread**-2 if known else np.ones(len(x))
+    centre = np.average(x, weights=weights)
+    inertia = float(weights @ (x - centre) ** 2)
+    slope = float(weights @ ((x - centre) * y)) / inertia
+    level = float(np.average(y, weights=weights)) - slope * centre
+    if len(x) < 3:
+        return PowerLaw(slope, factor=float(np.exp(level)))
+    scatter = float(weights @ (y - level - slope * x) ** 2) / (len(x) - 2)
+    half = float(stdtrit(len(x) - 2, (1 + CONFIDENCE) / 2) * np.sqrt((max(scatter, 1.0) if known else scatter) / inertia))
+    return PowerLaw(slope, slope - half, slope + half, float(np.exp(level)))

@@ -49,9 +49,8 @@ class FirstClusters(Kind):
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
         found = [("limit", 0, limit)] if limit is not None else []
         found += [("tokens", n, arrays) for n, arrays in tokens.items()]
-        names = ("source", "n", "run", "clusters", "t")
         return [
-            dict(zip(names, (source, n, run, int(count), float(t)), strict=True))
+            {"source": source, "n": n, "run": run, "clusters": int(count), "t": float(t)}
             for source, n, arrays in found
             for run, (count, t) in enumerate(arrays["first"])
         ]
@@ -83,6 +82,6 @@ def _first(solution: Solution, angle: float) -> tuple[int, float]:
         found = stages(solution)
         return (found[0].clusters, found[0].t_start) if found else (0, float(solution.times[-1]))
     for k, t in enumerate(solution.times.tolist()):
-        if count := settled_clusters(solution.measure(k), angle):
+        if count := len(settled_clusters(solution.measure(k), angle)):
             return count, t
     return 0, float(solution.times[-1])

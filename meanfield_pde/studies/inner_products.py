@@ -9,6 +9,7 @@ Data in: jobs. Data out: one row per time, source and bin.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,27 +47,28 @@ class InnerProducts(Kind):
     def limit(self, job: Job) -> Arrays:
         """Shares (n_t, bins) and means (n_t,) of the inner products of two draws."""
         solution = density(job)
+        shares = [inner_products(measure, self.edges) for measure in _spread(solution)]
         means = [solution.measure(k).mean() for k in range(len(job.times))]
-        return {
-            "shares": np.array([inner_products(measure, self.edges) for measure in _spread(solution)]),
-            "means": np.array([mean @ mean for mean in means]),
-        }
+        return {"shares": np.array(shares), "means": np.array([mean @ mean for mean in means])}
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
         """The same of two different tokens of every run, (runs, n_t, bins) and (runs, n_t)."""
         runs = token_runs(job, [job.start(run) for run in job.runs])
-        return {
-            "shares": np.array([[inner_products(state, self.edges, self_pairs=False) for state in states] for states in runs]),
-            "means": np.array([[_mean_product(state) for state in states] for states in runs]),
-        }
+        shares = [[inner_products(state, self.edges, self_pairs=False) for state in states] for states in runs]
+        return {"shares": np.array(shares), "means": np.array([[_mean_product(state) for state in states] for states in runs])}
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
-        rows = []
-        for n, arrays in tokens.items():
-            shares, means = arrays["shares"].mean(axis=0), arrays["means"].mean(axis=0)
-            rows += self._rows(job, "tokens", n, len(arrays["shares"]), shares, means, _equiangular(job, n, means[0]))
+        found = [("tokens", n, arrays["shares"], arrays["means"]) for n, arrays in tokens.items()]
         if limit is not None:
-            rows += self._rows(job, "limit", 0, 1, limit["shares"], limit["means"], np.full(len(job.times), np.nan))
+            found.append(("limit", 0, limit["shares"][None], limit["means"][None]))
+        edges, rows = self.edges.tolist(), []
+        for source, n, shares, means in found:
+            share, mean = shares.mean(axis=0), means.mean(axis=0)
+            law = _equiangular(job, n, mean[0]) if source == "tokens" else np.full(len(job.times), np.nan)
+            for k, t in enumerate(job.times):
+                common = {"mean": float(mean[k]), "equiangular": float(law[k])}
+                for (low, high), part in zip(pairwise(edges), share[k].tolist(), strict=True):
+                    rows.append({"t": t, "source": source, "n": n, "runs": len(shares), "low": low, "high": high, "share": part} | common)
         return rows
 
     def report(self, table: Table) -> list[str]:
@@ -76,15 +78,6 @@ class InnerProducts(Kind):
         for (*values, t, _, n), (mean, law) in {row[: place + 3]: row[-2:] for row in table.rows}.items():
             lines.append(f"{t:10.4g}{n or 'limit':>10}{mean:12.5f}{law:14.5f}  {named(table.names[:place], values)}".rstrip())
         return lines
-
-    def _rows(self, job: Job, source: str, n: int, runs: int, shares: Any, means: Any, equiangular: FloatArray) -> list[dict[str, Any]]:
-        edges = self.edges.tolist()
-        names = ("t", "source", "n", "runs", "low", "high", "share", "mean", "equiangular")
-        return [
-            dict(zip(names, (t, source, n, runs, edges[b], edges[b + 1], float(share), float(mean), float(g)), strict=True))
-            for t, row, mean, g in zip(job.times, shares, means, equiangular, strict=True)
-            for b, share in enumerate(row)
-        ]
 
 
 def _spread(solution: Solution) -> Iterator[Measure]:

@@ -39,7 +39,6 @@ SAMPLINGS = ("independent", "stratified", "binned", "smoothed")
 METHODS = ("auto", "direct", "spectral")
 MOST_SUMMED = 512
 """Up to this many tokens method "auto" sums, run beside run; beyond it transforms are faster, where there are any."""
-
 SPECTRAL_RTOL = 1e-10
 """Smallest relative tolerance of integrators with velocities from transforms."""
 
@@ -76,11 +75,6 @@ class Particles:
         inputs.choice("method", self.method, METHODS)
         object.__setattr__(self, "rtol", inputs.number("rtol", self.rtol, low=1e-13, high=1e-2))
 
-    @property
-    def starts_the_density(self) -> bool:
-        """Whether each run has a density of its own, started from the same tokens."""
-        return self.sampling in ("binned", "smoothed")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -110,7 +104,6 @@ class Job:
 
     @property
     def described(self) -> str:
-        """What it is, in words."""
         who = f"runs {self.first} to {self.last - 1} of {self.count} tokens" if self.what == "tokens" else "the limit"
         return f"{who} with attention {dict(self.tables.get('attention', {}))}"
 
@@ -217,4 +210,4 @@ def _method(job: Job, d: int) -> str:
 def limit_clusters(solution: Solution, k: int, angle: float) -> int:
     """The number of clusters of a density: of its atoms, 0 while more than `stages.SETTLED` of the mass is on cells."""
     atoms = solution.atoms(k)
-    return settled_clusters(atoms, angle) if atoms.total >= 1 - SETTLED else 0
+    return len(settled_clusters(atoms, angle)) if atoms.total >= 1 - SETTLED else 0

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.measures import close_pairs, clusters
@@ -18,6 +16,7 @@ from meanfield_pde.files.tables import Table
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray
 from meanfield_pde.studies.jobs import Arrays, Job, Kind, density, limit_clusters, token_runs
+from meanfield_pde.systems.components import joined
 
 AXIS = "attention.beta"
 MOST_IN_GRAM = 512
@@ -58,13 +57,17 @@ class Phase(Kind):
         return {"shares": np.array([shares for shares, _ in found]), "clusters": np.array([counts for _, counts in found])}
 
     def summary(self, limit: Arrays | None, tokens: dict[int, Arrays], job: Job) -> list[dict[str, Any]]:
-        rows = []
-        for n, arrays in tokens.items():
-            shares, counts = arrays["shares"], arrays["clusters"]
-            error = shares.std(axis=0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else np.full(len(job.times), np.nan)
-            rows += _rows(job.times, "tokens", n, len(shares), shares.mean(axis=0), error, counts.mean(axis=0))
+        found = [("tokens", n, arrays["shares"], arrays["clusters"]) for n, arrays in tokens.items()]
         if limit is not None:
-            rows += _rows(job.times, "limit", 0, 1, limit["shares"], np.zeros(len(job.times)), limit["clusters"])
+            found.append(("limit", 0, limit["shares"][None], limit["clusters"][None]))
+        rows = []
+        for source, n, shares, counts in found:
+            runs, error = len(shares), np.full(len(job.times), np.nan if source == "tokens" else 0.0)
+            if runs > 1:
+                error = shares.std(axis=0, ddof=1) / np.sqrt(runs)
+            columns = {"share": shares.mean(axis=0), "standard_error": error, "clusters": counts.mean(axis=0)}
+            for k, t in enumerate(job.times):
+                rows.append({"t": t, "source": source, "n": n, "runs": runs} | {name: float(column[k]) for name, column in columns.items()})
         return rows
 
     def arrays(self, table: Table) -> Arrays:
@@ -105,8 +108,7 @@ def _met_by_gram(states: list[Measure], cosine: float) -> tuple[FloatArray, IntA
         rows = slice(first, first + len(block))
         shares[rows] = np.einsum("tij,i,j->t", met, masses, masses) / (masses.sum() ** 2 - masses @ masses)
         t, i, j = np.nonzero(np.triu(met))
-        graph = coo_array((np.ones(len(t), dtype=bool), (t * n + i, t * n + j)), shape=(len(block) * n, len(block) * n))
-        labels = connected_components(graph, directed=False)[1].reshape(len(block), n)
+        labels = joined(len(block) * n, [(t * n + i, t * n + j)]).reshape(len(block), n)
         counts[rows] = [len(np.unique(row)) for row in labels]
     return shares, counts
 
@@ -115,11 +117,3 @@ def _met_by_search(states: list[Measure], cosine: float) -> tuple[FloatArray, In
     """The same for many tokens, one time after the other."""
     shares = np.array([close_pairs(state, cosine, self_pairs=False) for state in states])
     return shares, np.array([len(clusters(state, float(np.arccos(cosine)))) for state in states])
-
-
-def _rows(
-    times: tuple[float, ...], source: str, n: int, runs: int, shares: FloatArray, errors: FloatArray, counts: FloatArray
-) -> list[dict[str, Any]]:
-    names = ("t", "source", "n", "runs", "share", "standard_error", "clusters")
-    columns = zip(times, shares.tolist(), errors.tolist(), counts.tolist(), strict=True)
-    return [dict(zip(names, (t, source, n, runs, share, error, float(count)), strict=True)) for t, share, error, count in columns]

@@ -48,11 +48,8 @@ def draw(path: str | os.PathLike[str], kind: Kind, table: Table) -> Path:
 
 def study_figure(kind: Kind, table: Table) -> Figure:
     """The picture of `draw` as a matplotlib Figure."""
-    from matplotlib import rc_context
-
-    figures: dict[type, Any]
-    figures = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters, InnerProducts: _inner_products}
-    with rc_context(canvas.STYLE):
+    figures: dict[type, Any] = {Convergence: _convergence, Phase: _phase, FirstClusters: _first_clusters, InnerProducts: _inner_products}
+    with canvas.mpl().rc_context(canvas.STYLE):
         return figures[type(kind)](kind, table)
 
 
@@ -68,16 +65,16 @@ def _figure_of_sets(kind: Kind, table: Table, margin: float, height: float) -> t
     return figure, [(part, table.where(**dict(zip(names, values, strict=True)))) for part, values in zip(parts, sets, strict=True)]
 
 
-def _times(table: Table) -> list[float]:
-    return sorted({float(t) for t in table.column("t")})
+def _coloured_times(table: Table, most: int | None = None) -> list[tuple[float, Any]]:
+    """The times of a table, or at most so many of them, evenly chosen, with their colours."""
+    times = np.unique(table.column("t").astype(float))
+    chosen = times[canvas.spaced(len(times), most or len(times))]
+    return list(zip(chosen.tolist(), time_colours(len(chosen)), strict=True))
 
 
 def _sources(table: Table) -> list[tuple[str, int]]:
     """ "limit" or "tokens", with the number of tokens, in the order of the table."""
     return list(dict.fromkeys(zip(table.column("source").tolist(), table.column("n").tolist(), strict=True)))
-
-
-# -- convergence
 
 
 def _convergence(kind: Convergence, table: Table) -> Figure:
@@ -91,24 +88,20 @@ def _convergence(kind: Convergence, table: Table) -> Figure:
         empty += panels[len(kind.quantities) :]
     for panel in empty:
         panel.axis("off")
+    dot: Any = {"marker": "o", "markersize": 4}
+    handles = [handle(f"$t$ = {t:g}", color=colour, **dot) for t, colour in _coloured_times(table)]
+    handles.append(handle("the limit's own error", color="0.4", linestyle=":"))
+    handles.append(handle("flagged, not fitted", color="0.4", markerfacecolor="white", linestyle="", **dot))
     if empty:
-        empty[0].legend(handles=_handles(_times(table)), loc="center")
+        empty[0].legend(handles=handles, loc="center")
     else:
-        figure.legend(handles=_handles(_times(table)), loc="outside lower center", ncols=5)
+        figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
 
 
-def _handles(times: list[float]) -> list[Any]:
-    dot: Any = {"marker": "o", "markersize": 4}
-    handles = [handle(f"$t$ = {t:g}", color=colour, **dot) for t, colour in zip(times, time_colours(len(times)), strict=True)]
-    handles.append(handle("the limit's own error", color="0.4", linestyle=":"))
-    return [*handles, handle("flagged, not fitted", color="0.4", markerfacecolor="white", linestyle="", **dot)]
-
-
 def _over_counts(panel: Axes, table: Table, quantity: str) -> None:
-    times = _times(table)
     slopes = []
-    for t, colour in zip(times, time_colours(len(times)), strict=True):
+    for t, colour in _coloured_times(table):
         part = table.where(t=t)
         n, mean, error = (part.column(name).astype(float) for name in ("n", "mean", "standard_error"))
         flagged = part.column("mesh_limited") | part.column("below_validity")
@@ -127,36 +120,26 @@ def _over_counts(panel: Axes, table: Table, quantity: str) -> None:
     if quantity == "clusters":
         panel.set_ylim(0, max(1.1, 1.1 * float(table.column("mean").max())))
         return
-    _logarithmic(panel, table)
-    for k, (text, colour) in enumerate(slopes):
-        panel.text(0.98, 0.98 - 0.09 * k, text, color=colour, transform=panel.transAxes, ha="right", va="top", fontsize=7)
-
-
-def _logarithmic(panel: Axes, table: Table) -> None:
-    """Down to the limit's own error, where that is not far below the means."""
     means, errors = (table.column(name).astype(float) for name in ("mean", "limit_error"))
-    if (means > 0).any():
+    if (means > 0).any():  # down to the limit's own error, where that is not far below the means
         low = means[means > 0].min()
         panel.set_yscale("log")
         panel.set_ylim(min(low / 2, max(low / 20, errors.max() / 2)), means.max() * 4)
-
-
-# -- phase diagrams
+    for k, (text, colour) in enumerate(slopes):
+        panel.text(0.98, 0.98 - 0.09 * k, text, color=colour, transform=panel.transAxes, ha="right", va="top", fontsize=7)
 
 
 def _phase(kind: Phase, table: Table) -> Figure:
     arrays = kind.arrays(table)
     names = [name.removeprefix("share_") for name in arrays if name.startswith("share_")]
+    titles = {name: "limit" if name == "limit" else f"tokens, $n$ = {name}" for name in names}
     figure = canvas.blank_figure(5.2)
     axes = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
     t, beta = arrays["t"], arrays["beta"]
-    titles = {name: "limit" if name == "limit" else f"tokens, $n$ = {name}" for name in names}
     for name, (top, bottom) in zip(names, axes.T, strict=True):
         shares = top.pcolormesh(t, beta, arrays[f"share_{name}"], cmap=SHARES_MAP, vmin=0, vmax=1, rasterized=True, shading="nearest")
         counts = np.ma.masked_less(np.minimum(arrays[f"clusters_{name}"], MOST_COUNTED), 1e-9)
         clusters = bottom.pcolormesh(t, beta, counts, cmap=COUNTS_MAP, vmin=1, vmax=MOST_COUNTED, rasterized=True, shading="nearest")
-        for panel in (top, bottom):
-            _fronts(panel, arrays, names, kind.front)
         top.set_title(titles[name])
         bottom.set_xlabel("time $t$")
     for panel in axes[:, 0]:
@@ -167,24 +150,16 @@ def _phase(kind: Phase, table: Table) -> Figure:
     for name, title in titles.items():
         colour, style = _FRONTS[name == "limit"]
         handles.append(handle(f"{kind.front:.0%} of the pairs have met: {title}", color=colour, linestyle=style))
+        share = arrays[f"share_{name}"]
+        if share.min() < kind.front < share.max():
+            for panel in axes.flat:
+                panel.contour(t, beta, share, [kind.front], colors=[colour], linestyles=[style], linewidths=1.6)
     figure.legend(handles=handles, loc="outside upper center", ncols=len(names))
     return figure
 
 
 _FRONTS = (COLOURS["tokens"], STYLES["tokens"]), ("#1F5FD0", STYLES["density"])
 """Colours and line styles of the fronts of tokens and of the limit."""
-
-
-def _fronts(panel: Axes, arrays: dict[str, np.ndarray], names: list[str], front: float) -> None:
-    """Where the share of pairs that have met passes the kind's front."""
-    for name in names:
-        share = arrays[f"share_{name}"]
-        if share.min() < front < share.max():
-            colour, style = _FRONTS[name == "limit"]
-            panel.contour(arrays["t"], arrays["beta"], share, [front], colors=[colour], linestyles=[style], linewidths=1.6)
-
-
-# -- first clusters
 
 
 def _first_clusters(kind: FirstClusters, table: Table) -> Figure:
@@ -210,8 +185,6 @@ def _first_clusters(kind: FirstClusters, table: Table) -> Figure:
     return figure
 
 
-# -- inner products
-
 _LINES: dict[str, Any] = {"tokens": STYLES["density"], "limit": STYLES["tokens"]}
 """Here the tokens are the curve and the limit is drawn over it."""
 
@@ -226,9 +199,8 @@ def _inner_products(kind: InnerProducts, table: Table) -> Figure:
 
 
 def _histograms(panel: Axes, table: Table) -> None:
-    times, sources = _times(table), _sources(table)
-    shown = [times[k] for k in canvas.spaced(len(times), canvas.MOST_STATES)]
-    for t, colour in zip(shown, time_colours(len(shown)), strict=True):
+    sources = _sources(table)
+    for t, colour in _coloured_times(table, canvas.MOST_STATES):
         panel.plot([], [], color=colour, label=f"$t$ = {t:g}")
         for source, n in sources:
             part = table.where(t=t, source=source, n=n)

@@ -83,7 +83,7 @@ class Study:
 
     def limit_jobs(self, parameters: Parameters) -> list[Job]:
         """The jobs of the limit of one set; none where each run of tokens has its own."""
-        if not self.has_limit or (self.particles is not None and self.particles.starts_the_density):
+        if not self.has_limit or (self.particles is not None and self.particles.sampling in ("binned", "smoothed")):
             return []
         job = self.job(parameters)
         if not self.kind.limit_per_run:
@@ -129,9 +129,16 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
     check_tables("study", tables, (*VALUES, *options), (*TABLES, "particles", "sweep"), needed=("times", "start"))
     kind: Kind = construct("study", kind_of, {key: value for key, value in tables.items() if key in options})
     seed = inputs.integer("seed", tables.get("seed", 0), low=0)
-    times = _times(tables["times"])
+    asked = inputs.array("times", _values("times", tables["times"]), ("n_t",))
+    times = tuple(output_times(inputs.number("times[-1]", asked[-1], above=0.0), None, asked).tolist())
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
-    plain = _plain_tables(kind, tables, folder)
+    plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
+    compares = isinstance(kind, Convergence) and "mesh" in plain
+    if compares and "coarse_mesh" not in plain:
+        plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
+    if "coarse_mesh" in plain and not compares:
+        raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
+    _with_files(plain, folder)
     sweep = {name: tuple(_values(f"sweep.{name!r}", values)) for name, values in tables.get("sweep", {}).items()}
     for name in sweep.keys() & FILES:
         sweep[name] = tuple(str((folder / str(file)).resolve()) for file in sweep[name])
@@ -142,12 +149,6 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
 
 def _options(kind: Kind) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(kind).items()}
-
-
-def _times(value: Any) -> tuple[float, ...]:
-    times = inputs.array("times", _values("times", value), ("n_t",))
-    last = inputs.number("times[-1]", times[-1], above=0.0)
-    return tuple(output_times(last, None, times).tolist())
 
 
 def _values(name: str, value: Any) -> list[Any]:
@@ -161,18 +162,6 @@ def _values(name: str, value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)) or not len(value):
         raise ValueError(f"{name} is {value!r}, wanted a list of at least one value or a table with low, high and count")
     return list(value)
-
-
-def _plain_tables(kind: Kind, tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The tables that make the jobs: with the coarse mesh, absolute file names and the checksums of those files."""
-    plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
-    compares = isinstance(kind, Convergence) and "mesh" in plain
-    if compares and "coarse_mesh" not in plain:
-        plain["coarse_mesh"] = _half_as_fine(plain["mesh"])
-    if "coarse_mesh" in plain and not compares:
-        raise ValueError("study: coarse_mesh is given, wanted it only with [mesh] in a study of kind 'convergence'")
-    _with_files(plain, folder)
-    return plain
 
 
 def _with_files(tables: dict[str, Any], folder: Path = Path()) -> None:
@@ -241,10 +230,11 @@ def _check(study: Study) -> None:
             raise ValueError(f"start lives in R^{law.dimension}, wanted R^{model.dimension} like the attention's matrices")
         if particles is not None and particles.sampling == "stratified" and law.dimension > 3:
             raise ValueError(f"particles.sampling is 'stratified' in R^{law.dimension}, wanted R^2 or R^3")
+        solver = tables.get("solver", {})
         for name in [name for name in ("mesh", "coarse_mesh") if name in tables]:
-            described = json.dumps([tables[name], tables.get("solver", {})], sort_keys=True)
+            described = json.dumps([tables[name], solver], sort_keys=True)
             if described not in dimensions:
-                dimensions[described] = make_system(tables[name], tables.get("solver", {}), model)[0].mesh.dimension
+                dimensions[described] = make_system(tables[name], solver, model)[0].mesh.dimension
             if dimensions[described] != law.dimension:
                 raise ValueError(f"start lives in R^{law.dimension}, wanted R^{dimensions[described]} like the {name}")
 

@@ -1,5 +1,7 @@
 """The verb: run what a study still lacks, put the table together, write it down.
 
+Processes of this machine, or the workers of a Dask scheduler, compute each job with one thread, so that results are the same to the bit.
+
     OUT/runs/<key>.*.h5  finished runs, named by all that their results depend on: they are never run again
     OUT/study.csv        the table (tidy), OUT/study.png its picture, OUT/study.npz its arrays where it has some
     OUT/study.json       the study as it was run, defaults included
@@ -8,10 +10,17 @@ Data in: a study and a folder. Data out: those files and a `StudyResult`.
 """
 
 import json
+import multiprocessing
+import os
 import re
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor, as_completed
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from multiprocessing.process import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +33,6 @@ from meanfield_pde.files.tables import Table, write_csv
 from meanfield_pde.kinds import own_classes
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import versions
-from meanfield_pde.studies.executors import executor
 from meanfield_pde.studies.jobs import Arrays, Job
 from meanfield_pde.studies.pictures import draw
 from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
@@ -32,6 +40,8 @@ from meanfield_pde.systems.system import SolveError
 from meanfield_pde.threads import single_threaded
 
 RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.h5")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""What Dask sets for its workers, too; sums inside linear algebra depend on it."""
 
 
 @dataclass(frozen=True)
@@ -67,28 +77,34 @@ def study(
     Processes are started anew (spawn): a script calls this under `if __name__ == "__main__":`. Raises ValueError for bad input before any
     run, SolveError if a run could not go on (all that finished is kept).
     """
-    plan = _planned(asked, own_classes(kinds))
+    own = own_classes(kinds)
+    if isinstance(asked, Mapping):
+        plan = make_study(asked, kinds=own)
+    elif isinstance(asked, Study):
+        plan = asked
+    elif isinstance(asked, str | Path):
+        plan = read_study(asked, own)
+    else:
+        raise ValueError(f"asked is {inputs.shown(asked)}, wanted a study file, its content or a Study")
     store = _Store(Path(out) / "runs")
     limits = [job for parameters in plan.sets for job in plan.limit_jobs(parameters)]
     tokens = [job for parameters in plan.sets for job in plan.token_jobs(parameters)]
+    total = sum(job.cost for job in limits + tokens)
+    done = total - sum(part.cost for job in limits + tokens for part in store.missing(job))
+
+    def count(job: Job) -> None:
+        nonlocal done
+        done += job.cost
+        report(done, total)
+
     with executor(workers, scheduler) as pool, progress_bar(progress, plan.kind.name, "{task.percentage:.0f} %") as report:
-        meter = _Meter([*limits, *tokens], store, report)
-        _run(pool, limits, store, meter, {})
-        _run(pool, tokens, store, meter, _limits_of_jobs(plan, store))
+        report(done, total)
+        _run(pool, limits, store, count, {})
+        _run(pool, tokens, store, count, _limits_of_jobs(plan, store))
     table = Table.of(row for parameters in plan.sets for row in _rows(plan, parameters, store))
     result = StudyResult(plan, table, plan.kind.arrays(table), Path(out))
     _write(result)
     return result
-
-
-def _planned(asked: Mapping[str, Any] | str | Path | Study, kinds: tuple[type, ...]) -> Study:
-    if isinstance(asked, Study):
-        return asked
-    if isinstance(asked, Mapping):
-        return make_study(asked, kinds=kinds)
-    if not isinstance(asked, str | Path):
-        raise ValueError(f"asked is {inputs.shown(asked)}, wanted a study file, its content or a Study")
-    return read_study(asked, kinds)
 
 
 def perform(job: Job, limit: Arrays | None = None) -> Arrays:
@@ -132,42 +148,27 @@ class _Store:
         for first, last in sorted(self._found[key]):
             rows = [run - first for run in range(first, last) if run in runs]
             if rows:
-                stored = self._read(self._path(key, first, last))
+                path = self._path(key, first, last)
+                try:
+                    stored = read_arrays(path)
+                except ValueError as error:
+                    wanted = "wanted it removed, so that the job runs again"
+                    raise ValueError(f"{path} is no complete result of a job ({error}); {wanted}") from None
                 parts.append(stored if len(rows) == last - first else {name: array[rows] for name, array in stored.items()})
         return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _path(self, key: str, first: int, last: int) -> Path:
         return self._folder / f"{key}.{first}-{last}.h5"
 
-    def _read(self, path: Path) -> Arrays:
-        try:
-            return read_arrays(path)
-        except ValueError as error:
-            raise ValueError(f"{path} is no complete result of a job ({error}); wanted it removed, so that the job runs again") from None
 
-
-class _Meter:
-    """Work done, in units of `Job.cost`."""
-
-    def __init__(self, jobs: list[Job], store: _Store, report: Progress) -> None:
-        self._total = sum(job.cost for job in jobs)
-        self._done = self._total - sum(part.cost for job in jobs for part in store.missing(job))
-        self._report = report
-        report(self._done, self._total)
-
-    def count(self, job: Job) -> None:
-        self._done += job.cost
-        self._report(self._done, self._total)
-
-
-def _run(pool: Executor, jobs: list[Job], store: _Store, meter: _Meter, limits: Mapping[str, Arrays]) -> None:
+def _run(pool: Executor, jobs: list[Job], store: _Store, count: Callable[[Job], None], limits: Mapping[str, Arrays]) -> None:
     """Computes what is not stored yet, the longest first; stores each job as it ends. limits: by the key of the job that is given one."""
     missing = sorted((part for job in jobs for part in store.missing(job)), key=lambda job: -job.cost)
     running = {pool.submit(perform, job, limits.get(job.key)): job for job in missing}
     try:
         for future in as_completed(running):
             store.save(running[future], future.result())
-            meter.count(running[future])
+            count(running[future])
     finally:
         for future in running:
             future.cancel()
@@ -175,9 +176,8 @@ def _run(pool: Executor, jobs: list[Job], store: _Store, meter: _Meter, limits: 
 
 def _limits_of_jobs(plan: Study, store: _Store) -> dict[str, Arrays]:
     """The limit that each job of tokens is given."""
-    if not plan.kind.limit_comes_first:
-        return {}
-    limits = ((parameters, store.load(plan.limit_jobs(parameters))) for parameters in plan.sets)
+    sets = plan.sets if plan.kind.limit_comes_first else ()
+    limits = ((parameters, store.load(plan.limit_jobs(parameters))) for parameters in sets)
     return {job.key: limit for parameters, limit in limits if limit is not None for job in plan.token_jobs(parameters)}
 
 
@@ -198,3 +198,51 @@ def _write(result: StudyResult) -> None:
         described = result.study.resolved() | {"made_with": versions()}
         temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     draw(folder / "study.png", result.study.kind, table)
+
+
+@contextmanager
+def executor(workers: int | None, scheduler: str | None) -> Iterator[Executor]:
+    """workers: processes, default one for each processor this one may use. scheduler: address of a Dask scheduler instead.
+
+    Raises ValueError for a bad number, both, or if Dask is not installed; OSError if no scheduler answers.
+    """
+    if scheduler is None:
+        count = inputs.integer("workers", len(os.sched_getaffinity(0)) if workers is None else workers, low=1)
+        with one_thread(), ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin) as pool:
+            yield pool
+        return
+    if workers is not None:
+        raise ValueError(f"workers is {workers} beside scheduler {scheduler!r}, wanted one of them: Dask has workers of its own")
+    try:
+        from distributed import Client
+    except ImportError:
+        wanted = "wanted pip install 'meanfield-pde[distributed]'"
+        raise ValueError(f"scheduler needs the package distributed, which is not installed; {wanted}") from None
+    with Client(scheduler, set_as_default=False) as client, client.get_executor(pure=False) as pool:  # type: ignore[no-untyped-call]
+        yield pool
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The environment of processes that are started within."""
+    before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _begin() -> None:
+    """In a new process: an interrupt is the parent's to answer, and a process whose parent was killed ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None, "this runs in a child process"
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

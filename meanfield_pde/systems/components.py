@@ -31,8 +31,7 @@ def components(points: FloatArray, chord: float) -> IntArray:
     if len(first) < n:
         few_rows, few_columns, _ = _near(points[first], chord)
         ends += [(np.arange(n), first[cubes]), (first[few_rows], first[few_columns])]
-    labels = _joined(n, ends)
-
+    labels = joined(n, ends)
     open_points = full[np.argsort(labels[full], kind="stable")]
     groups = np.split(open_points, np.flatnonzero(np.diff(labels[open_points])) + 1)
     if len(groups) == 1:
@@ -49,7 +48,7 @@ def components(points: FloatArray, chord: float) -> IntArray:
         close = np.asarray(cKDTree(points[group]).query(points[around], distance_upper_bound=chord)[1])
         hit = close < len(group)
         ends.append((around[hit], group[close[hit]]))
-    return _joined(n, ends)
+    return joined(n, ends)
 
 
 def _near(points: FloatArray, chord: float) -> tuple[IntArray, IntArray, IntArray]:
@@ -62,7 +61,7 @@ def _near(points: FloatArray, chord: float) -> tuple[IntArray, IntArray, IntArra
     return rows, nearest[rows, places], full
 
 
-def _joined(n: int, ends: list[tuple[IntArray, IntArray]]) -> IntArray:
+def joined(n: int, ends: list[tuple[IntArray, IntArray]]) -> IntArray:
     """Component labels (n,) of the graph with these edges."""
     rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
     edges = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(n, n))

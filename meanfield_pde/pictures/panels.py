@@ -1,18 +1,22 @@
-"""States of runs on S^1 over the angle: densities as curves, tokens as histograms, atoms as stems; and a diagram over angle and time.
+"""What pictures and films have in one panel: states of runs on S^1 over the angle, and beside it a diagram over angle and time; states
+in d > 3 over inner products; energies and order parameters |int x dmu| over time.
 
-Data in: `States`. Data out: states, and all outputs of their runs over time, drawn into panels. In the middle of a panel is the angle
-where the last state has its mass.
+On S^1 densities are curves, tokens histograms, atoms stems; in the middle is the angle where the last state has its mass. In d > 3 it is
+shown how much of the mass of all pairs of tokens has which inner product <x_i, x_j>.
+
+Data in: `States`, or runs. Data out: states, on S^1 all outputs of their runs over time, and curves, one per run, drawn into panels.
 """
 
 from typing import Any
 
 import numpy as np
 
+from meanfield_pde.diagnostics.measures import inner_products, order_parameter
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
-from meanfield_pde.mesh.record import SphereMesh
+from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, Axes, States, SubFigure
+from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes, States, SubFigure
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance
 
@@ -20,6 +24,15 @@ ANGLE_PIXELS, TIME_PIXELS, MOST_PATHS = 720, 500, 150
 """Of the diagram over angle and time: its resolution, and how many tokens have their paths drawn."""
 FILL = 0.25
 """Opacity of the area below a density."""
+MOST_PAIRED = 1000
+"""Tokens whose inner products with one another are drawn."""
+EDGES = np.linspace(-1, 1, 81)
+LINEAR_ENERGY = 100.0
+"""Energies that vary by less than this factor, and stay below its square, have a linear scale."""
+SMALLEST_SPAN = 1e-3
+"""Energies (relative) and order parameters that vary by less are drawn flat, not magnified to their rounding errors."""
+MARKERS = {"density": "o", "tokens": "s"}
+"""On curves of three points or fewer, by kind of run."""
 
 
 class Circle:
@@ -33,7 +46,11 @@ class Circle:
         counts = np.array([counts for counts, _ in self._histograms]).ravel()
         _angle_axis(panel, "x", self.middle)
         if self.has_curves or states.tokens:
-            _density_axis(panel, extremes if self.has_curves else counts, counts)
+            scale = canvas.density_scale(extremes if self.has_curves else counts)
+            low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
+            logarithmic = top > canvas.LINEAR * low > 0
+            panel.set(yscale="log" if logarithmic else "linear", ylim=(low / 1.5, top * 1.5) if logarithmic else (0, 1.08 * top))
+            panel.set_ylabel("density $\\rho$ (1/rad)")
         if any(map(len, states.atoms)):
             self._masses = panel.twinx() if self.has_curves or states.tokens else panel
             self._masses.spines["right"].set_visible(self._masses is not panel)
@@ -56,7 +73,9 @@ class Circle:
         return drawn + self._stems(k, colours["atoms"], rank)
 
     def _curve(self, k: int, colour: Any, filled: bool) -> list[Any]:
-        cells, angles = unrolled(self.states.runs[0].mesh, self.middle)
+        angles = angles_about(self.states.runs[0].mesh.centers, self.middle)
+        cells = np.pad(np.argsort(angles), 1, mode="wrap")  # the last once more before the first, and the first after the last
+        angles = angles[cells] + 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
         values, low = self.states.averages(k)[cells], self.panel.get_ylim()[0]
         drawn: list[Any] = [*self.panel.plot(angles, values, color=colour)]
         if filled:
@@ -107,13 +126,6 @@ def angles_about(points: FloatArray, middle: float) -> FloatArray:
     return turned % (2 * np.pi) + middle - np.pi
 
 
-def unrolled(mesh: SphereMesh, middle: float) -> tuple[IntArray, FloatArray]:
-    """The cells by their angles, and the angles; the last cell once more before the first, and the first after the last."""
-    angles = angles_about(mesh.centers, middle)
-    cells = np.pad(np.argsort(angles), 1, mode="wrap")
-    return cells, angles[cells] + 2 * np.pi * np.pad(np.zeros(len(angles)), 1, constant_values=(-1, 1))
-
-
 def token_density(measure: Measure, middle: float) -> tuple[FloatArray, FloatArray]:
     """Histogram over the angle, and its edges."""
     edges = middle + np.linspace(-np.pi, np.pi, 1 + int(np.clip(2 * np.sqrt(len(measure)), 12, 72)))
@@ -125,17 +137,8 @@ def _angle_axis(panel: Axes, axis: str, middle: float) -> None:
     quarters = [round(middle / (np.pi / 2)) + k for k in range(-2, 3)]
     names = {0: "0", 1: "\\pi/2", 2: "\\pi", 3: "3\\pi/2", 4: "2\\pi"}
     panel.set(**{f"{axis}ticks": [q * np.pi / 2 for q in quarters], f"{axis}lim": (middle - np.pi, middle + np.pi)})
-    panel.set(**{f"{axis}ticklabels": [f"${'-' if q < 0 else ''}{names[abs(q)]}$" for q in quarters]})
-    panel.set(**{f"{axis}label": "angle $\\theta$ (rad)"})
-
-
-def _density_axis(panel: Axes, shown: FloatArray, counts: FloatArray) -> None:
-    """The scale of what is shown, high enough for histograms beside it."""
-    scale = canvas.density_scale(shown)
-    low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
-    logarithmic = top > canvas.LINEAR * low > 0
-    panel.set(yscale="log" if logarithmic else "linear", ylim=(low / 1.5, top * 1.5) if logarithmic else (0, 1.08 * top))
-    panel.set_ylabel("density $\\rho$ (1/rad)")
+    labels = [f"${'-' if q < 0 else ''}{names[abs(q)]}$" for q in quarters]
+    panel.set(**{f"{axis}ticklabels": labels, f"{axis}label": "angle $\\theta$ (rad)"})
 
 
 def space_time(part: SubFigure, panel: Axes, states: States) -> None:
@@ -159,7 +162,7 @@ def space_time(part: SubFigure, panel: Axes, states: States) -> None:
 def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middle: float) -> None:
     edges = middle + np.linspace(-np.pi, np.pi, ANGLE_PIXELS + 1)
     angles = (edges[1:] + edges[:-1]) / 2
-    values = canvas.cell_density(run, outputs)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
+    values = (run.masses[outputs] / run.mesh.areas)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
     if values.any():
         t, norm = run.times[outputs], canvas.colour_bar(part, panel, values)
         borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
@@ -168,8 +171,6 @@ def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middl
 
 def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float) -> None:
     """Atoms from output to output; each goes on in the nearest that is not lighter, since atoms only gain mass."""
-    from matplotlib.collections import LineCollection
-
     if not any(map(len, atoms)):
         return
     lines, widths = [], []
@@ -187,5 +188,64 @@ def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float)
         lines += [[((t[k] + t[k + 1]) / 2, angle), (t[k + 1], angle)] for angle in later[new]]
         widths += atoms[k + 1].masses[new].tolist()
     look: Any = {"colors": [COLOURS["atoms"]], "capstyle": "round", "label": "atoms (width: mass)"}
-    panel.add_collection(LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
+    panel.add_collection(canvas.mpl().collections.LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
     panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
+
+
+class Products:
+    """A panel of histograms, empty at first, with fixed scales."""
+
+    def __init__(self, panel: Axes, states: States) -> None:
+        n, d = len(states.cloud(0)), states.dimension
+        if n < 2:
+            raise ValueError(f"solutions[0] has {n} token in dimension {d}, wanted at least 2, whose inner products are drawn")
+        chosen, clouds = canvas.spaced(n, MOST_PAIRED), (states.cloud(k) for k in range(len(states)))
+        tokens = [Measure.trusted(cloud.points[chosen], cloud.masses[chosen]) for cloud in clouds]
+        self.panel, self.shares = panel, np.stack([inner_products(measure, EDGES, self_pairs=False) for measure in tokens])
+        low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
+        panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
+        panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens")
+
+    def draw(self, k: int, colour: Any = None, rank: int = 1) -> list[Any]:
+        """State k, and what it is drawn with: a line if a colour is given, as for states that share the panel, or else a filled area."""
+        look: Any = {"fill": True, "color": COLOURS["tokens"], "alpha": 0.8} if colour is None else {"color": colour, "linewidth": 1.3}
+        return [self.panel.stairs(self.shares[k], EDGES, baseline=self.panel.get_ylim()[0], **look)]
+
+
+def has_energy(run: Solution) -> bool:
+    """Whether its steps have energies: a run without steps has none, nor has a model without an energy."""
+    return not np.isnan(run.history.energy).all()
+
+
+def energy_curves(panel: Axes, runs: list[Solution]) -> None:
+    """Energies of runs that have some (`has_energy`), or their logarithms where energies are too large or vary too much."""
+    values, logs = (np.concatenate([run.history[name] for run in runs]) for name in ("energy", "log_energy"))
+    linear = bool(np.isfinite(values).all()) and float(np.abs(values).max()) < LINEAR_ENERGY**2
+    if np.isfinite(logs).all() and np.ptp(logs) > np.log(LINEAR_ENERGY):
+        linear = False
+    for run in runs:
+        start = energy_of(run.model, run.measure(0), float(run.times[0]))  # the history begins after the first step
+        energies = [[start.value], run.history.energy] if linear else [[start.log], run.history.log_energy]
+        _curve(panel, run, np.concatenate([run.times[:1], run.history.t]), np.concatenate(energies))
+    low, high = panel.get_ylim()
+    missing = SMALLEST_SPAN * (abs(high) if linear else 1.0) - (high - low)
+    if missing > 0:
+        panel.set_ylim(low - missing / 2, high + missing / 2)
+    panel.ticklabel_format(axis="y", useOffset=False)
+    panel.set_ylabel("energy $E$" if linear else "log energy, $\\log E$")
+
+
+def order_curves(panel: Axes, runs: list[Solution], label: str = "order parameter $|\\int x\\,d\\mu|$") -> None:
+    top = SMALLEST_SPAN
+    for run in runs:
+        values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
+        _curve(panel, run, run.times, values)
+        top = max(top, float(values.max()))
+    panel.set_ylim(0, 1.04 if top > 0.5 else 1.08 * top)
+    panel.set_ylabel(label)
+
+
+def _curve(panel: Axes, run: Solution, t: FloatArray, values: FloatArray) -> None:
+    label = f"tokens ($n$ = {run.tokens.shape[1]})" if run.kind == "tokens" else f"density ({run.mesh.n_cells} cells)"
+    marker = MARKERS[run.kind] if len(t) <= 3 else ""
+    panel.plot(t, values, label=label, linestyle=STYLES[run.kind], color=COLOURS[run.kind], marker=marker, markersize=4)
