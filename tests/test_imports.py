@@ -21,7 +21,7 @@ ROWS = (
     "stepping.stepper stepping.ssp stepping.adaptive stepping.phased stepping.choice stepping.summed stepping.compiled stepping.ensembles",
     "kinds solution",
     "files.contents files.replacing files.tables files.tokens files.vtk files.vtk_xml files.meshes",
-    "files.vtkhdf files.arrays files.results files.checkpoints files.series",
+    "files.vtkhdf files.results files.checkpoints files.series",
     "recorder solve",
     "exact.rates exact.laws exact.two_clusters",
     "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
