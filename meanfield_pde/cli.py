@@ -20,9 +20,7 @@ from meanfield_pde.files.meshes import read_mesh, write_mesh
 from meanfield_pde.files.results import load
 from meanfield_pde.files.series import write_vtk
 from meanfield_pde.files.tokens import read_tokens
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.pictures.films import film as make_film

@@ -23,9 +23,7 @@ from meanfield_pde.integrals.methods import Auto, Direct, Spectral
 from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.attention import Attention
 from meanfield_pde.models.velocity import OwnModel

@@ -12,7 +12,7 @@ import meanfield_pde as mf
 PACKAGE = Path(mf.__file__).parent
 ROWS = (
     "sphere records inputs threads progress bessel measure",
-    "mesh.record mesh.polygons mesh.circle mesh.voronoi mesh.icosahedral mesh.cubed_sphere mesh.locate mesh.quadrature",
+    "mesh.record mesh.polygons mesh.voronoi mesh.families mesh.locate mesh.quadrature",
     "laws.law laws.perturbed laws.smoothed laws.projection laws.stratified",
     "integrals.scaled integrals.queries integrals.direct integrals.harmonics integrals.spectral integrals.methods",
     "models.velocity models.attention",

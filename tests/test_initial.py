@@ -12,8 +12,7 @@ from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import project
 from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, icosahedral
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.sphere import normalise, surface_area, tangent
 
