@@ -18,7 +18,7 @@ from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import Recorder
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.phased import resolve_stepper
 from meanfield_pde.stepping.stepper import Integration, Stepper
 from meanfield_pde.systems.system import SolveError, System
 

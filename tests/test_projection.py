@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.law import Mixture, Moebius, Smoothed, Uniform, VonMisesFisher, sample
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import bin_tokens, project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh import quadrature
 from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral

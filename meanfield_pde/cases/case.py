@@ -15,16 +15,15 @@ from meanfield_pde.diagnostics.stages import Metastable, metastable
 from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.tokens import read_tokens
 from meanfield_pde.kinds import LAWS, MESHES, MODELS, chosen, construct, with_own
-from meanfield_pde.laws.law import Law, sample
+from meanfield_pde.laws.law import Law, Smoothed, sample
 from meanfield_pde.laws.projection import bin_tokens, project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.velocity import VelocityModel, as_model
 from meanfield_pde.solve import output_times
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping.adaptive import Adaptive
-from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.phased import resolve_stepper
 from meanfield_pde.stepping.stepper import Stepper
 from meanfield_pde.systems.density import MeanFieldPDE, State
 from meanfield_pde.systems.particles import ParticleSystem
