@@ -29,14 +29,9 @@ class PinnedWarning(UserWarning):
 
 
 class Recorder:
-    """Collects outputs and steps of one run, and keeps the last good state.
+    """Collects outputs and steps of one run, and keeps the last good state. given: what the caller wants kept in the record."""
 
-    given: what the caller wants kept in the record. earlier: the run as its checkpoint left it, if it goes on from one.
-    """
-
-    def __init__(
-        self, system: System[Any], stepper: Stepper, start: Any, given: Mapping[str, Any], earlier: StoredCheckpoint | None = None
-    ) -> None:
+    def __init__(self, system: System[Any], stepper: Stepper, start: Any, given: Mapping[str, Any]) -> None:
         self.system, self._stepper, self._given = system, stepper, dict(given)
         self._mass = system.measure(start).total
         self._last: tuple[float, Any] = (0.0, start)
@@ -46,28 +41,24 @@ class Recorder:
         self._steps: list[tuple[float, ...]] = []
         self._events: list[Any] = []
         self._work: Counter[str] = Counter()
-        if earlier is not None:
-            self._go_on_from(earlier)
 
     @classmethod
     def resumed(cls, earlier: StoredCheckpoint) -> "Recorder":
         """The recorder of a run as its checkpoint left it."""
         solution = earlier.solution
-        return cls(solution.system, earlier.stepper, solution.stored(0), solution.record, earlier)
-
-    def _go_on_from(self, earlier: StoredCheckpoint) -> None:
-        solution = earlier.solution
-        self._last = (float(solution.times[-1]), solution.stored(-1))
-        self._times = solution.times[: earlier.outputs].tolist()
-        self._states = [solution.stored(k) for k in range(earlier.outputs)]
-        self._steps = [tuple(row) for row in solution.history.tolist()]
-        self._events = [Event(t, kind, tuple(place), *rest) for t, kind, place, *rest in solution.events.tolist()]
-        self._work = Counter(earlier.work)
+        result = cls(solution.system, earlier.stepper, solution.stored(0), solution.record)
+        result._last = (float(solution.times[-1]), solution.stored(-1))
+        result._times = solution.times[: earlier.outputs].tolist()
+        result._states = [solution.stored(k) for k in range(earlier.outputs)]
+        result._steps = [tuple(row) for row in solution.history.tolist()]
+        result._events = [Event(t, kind, tuple(place), *rest) for t, kind, place, *rest in solution.events.tolist()]
+        result._work = Counter(earlier.work)
         where = f"t = {solution.times[-1]:.9g}"
         before, now = solution.record["threads"], thread_count()
-        self._origin["threads"] = before if str(before).split()[-1] == str(now) else f"{before}, from {where} on {now}"
+        result._origin["threads"] = before if str(before).split()[-1] == str(now) else f"{before}, from {where} on {now}"
         taken_up = [solution.record["resumed"]] if "resumed" in solution.record else []
-        self._origin["resumed"] = ", ".join([*taken_up, f"{where} ({earlier.source.name})"])
+        result._origin["resumed"] = ", ".join([*taken_up, f"{where} ({earlier.source.name})"])
+        return result
 
     @property
     def outputs(self) -> int:
@@ -93,9 +84,8 @@ class Recorder:
 
     def save(self, t: float, state: Any) -> None:
         """An output."""
-        if not self._times or t > self._times[-1]:
-            self._times.append(t)
-            self._states.append(self.system.restored(self.system.columns([state]), 0))  # a copy, without what the state has worked out
+        self._times.append(t)
+        self._states.append(self.system.restored(self.system.columns([state]), 0))  # a copy, without what the state has worked out
 
     def log(self, run: Integration, dt: float) -> None:
         """An accepted step. Raises SolveError if the mass drifts."""
@@ -107,7 +97,7 @@ class Recorder:
         new = run.events[len(self._events) :]
         for event in new:
             if event.kind == "pinned":
-                warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=5)
+                warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=4)
         self._events += new
         energy, seen = system.energy(run.t, state, run.rate), system.statistics(state)
         self._steps.append(
