@@ -130,10 +130,10 @@ def _atoms(table: Mapping[str, Any]) -> Measure:
     return atoms
 
 
-def _limit(tables: Mapping[str, Any], attention: VelocityModel, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
+def _limit(tables: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None, folder: Path) -> Run:
     system, stepper = make_system(tables["mesh"], tables.get("solver", {}), attention, folder)
-    share = 1.0 if atoms is None else 1.0 - atoms.total
-    begin = State(share * start.averages(system.mesh), atoms)
+    averages = bin_tokens(system.mesh, start) if isinstance(start, Measure) else project(system.mesh, start)
+    begin = State((1.0 if atoms is None else 1.0 - atoms.total) * averages, atoms)
     system.begin(begin)  # bad input is refused here, before any file is made
     return Run(system, begin, stepper)
 
@@ -147,13 +147,19 @@ def make_system(
     return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
 
 
-def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: "_Start", atoms: Measure | None) -> Run:
+def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None) -> Run:
     inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
     system = ParticleSystem(attention, method=table.get("method", "direct"))
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
     stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
-    tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
-    begun = system.begin(tokens)
+    draw = {key: table[key] for key in ("count", "seed") if key in table}
+    if isinstance(start, (Measure, Smoothed)):
+        if draw:
+            raise ValueError(f"particles.{next(iter(draw))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
+        begun = system.begin(start.tokens if isinstance(start, Smoothed) else start)
+    else:
+        check_needed("particles", draw, ("count", "seed"))
+        begun = system.begin(sample(start, **draw))
     if atoms is not None:
         if atoms.dimension != begun.dimension:
             raise ValueError(f"atoms: points lie in R^{atoms.dimension}, the start in R^{begun.dimension}")
@@ -161,39 +167,15 @@ def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: "_Start",
     return Run(system, begun, stepper)
 
 
-@dataclass(frozen=True)
-class _Start:
-    """A law; or tokens of one's own, which have a law if they are smoothed onto the mesh and none if they are binned."""
-
-    law: Law | None
-    own_tokens: Measure | None = None
-
-    def averages(self, mesh: SphereMesh) -> FloatArray:
-        if self.law is not None:
-            return project(mesh, self.law)
-        assert self.own_tokens is not None, "a start is a law or tokens"
-        return bin_tokens(mesh, self.own_tokens)
-
-    def tokens(self, table: Mapping[str, Any]) -> FloatArray | Measure:
-        if self.own_tokens is not None:
-            if table:
-                raise ValueError(f"particles.{next(iter(table))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
-            return self.own_tokens
-        assert self.law is not None, "a start is a law or tokens"
-        check_needed("particles", table, ("count", "seed"))
-        return sample(self.law, **table)
-
-
-def _start(table: Mapping[str, Any], folder: Path) -> _Start:
+def _start(table: Mapping[str, Any], folder: Path) -> Law | Measure:
+    """A law; or tokens of one's own, which are smoothed onto the mesh (`Smoothed`) or binned."""
     if table.get("kind") != "tokens":
-        return _Start(make_law("start", table, others=("tokens",)))
+        return make_law("start", table, others=("tokens",))
     inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
     check_needed("start", table, ("file",))
     options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     measure = read_tokens(folder / str(table["file"]), **options)
-    if "bandwidth" not in table:
-        return _Start(None, measure)
-    return _Start(Smoothed(measure, inputs.number("start.bandwidth", table["bandwidth"], above=0.0)), measure)
+    return Smoothed(measure, inputs.number("start.bandwidth", table["bandwidth"], above=0.0)) if "bandwidth" in table else measure
 
 
 def make_model(table: Mapping[str, Any], kinds: Iterable[type] = ()) -> VelocityModel:
@@ -206,8 +188,7 @@ def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ())
     if isinstance(table, Mapping) and table.get("kind") == "mixture":
         parts = inputs.sequence(f"{where}.laws", table.get("laws", ()), "a list of laws")
         table = {**table, "laws": [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(parts)]}
-    law: Law = chosen(where, table, {**LAWS, **dict.fromkeys(others, Law)})
-    return law
+    return chosen(where, table, {**LAWS, **dict.fromkeys(others, Law)})
 
 
 def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
@@ -215,5 +196,4 @@ def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
     if "file" in table:
         inputs.known_keys("mesh", table, ("file",))
         return read_mesh(folder / str(table["file"]))
-    mesh: SphereMesh = chosen("mesh", table, MESHES)
-    return mesh
+    return chosen("mesh", table, MESHES)
