@@ -29,16 +29,16 @@ class PinnedWarning(UserWarning):
 
 
 class Recorder:
-    """Collects outputs and steps of one run, and keeps the last good state. given: what the caller wants kept in the record."""
+    """Collects outputs and steps of one run. state: the last good one. times: of the outputs. steps: rows of the history, one for each
+    accepted step. given: what the caller wants kept in the record."""
 
     def __init__(self, system: System[Any], stepper: Stepper, start: Any, given: Mapping[str, Any]) -> None:
         self.system, self._stepper, self._given = system, stepper, dict(given)
-        self._mass = system.measure(start).total
-        self._last: tuple[float, Any] = (0.0, start)
+        self.state, self._t, self._mass = start, 0.0, system.measure(start).total
+        self.times: list[float] = []
+        self.steps: list[tuple[float, ...]] = []
         self._origin: dict[str, Any] = {"threads": thread_count()}
-        self._times: list[float] = []
         self._states: list[Any] = []
-        self._steps: list[tuple[float, ...]] = []
         self._events: list[Any] = []
         self._work: Counter[str] = Counter()
 
@@ -47,10 +47,10 @@ class Recorder:
         """The recorder of a run as its checkpoint left it."""
         solution = earlier.solution
         result = cls(solution.system, earlier.stepper, solution.stored(0), solution.record)
-        result._last = (float(solution.times[-1]), solution.stored(-1))
-        result._times = solution.times[: earlier.outputs].tolist()
+        result.state, result._t = solution.stored(-1), float(solution.times[-1])
+        result.times = solution.times[: earlier.outputs].tolist()
         result._states = [solution.stored(k) for k in range(earlier.outputs)]
-        result._steps = [tuple(row) for row in solution.history.tolist()]
+        result.steps = [tuple(row) for row in solution.history.tolist()]
         result._events = [Event(t, kind, tuple(place), *rest) for t, kind, place, *rest in solution.events.tolist()]
         result._work = Counter(earlier.work)
         where = f"t = {solution.times[-1]:.9g}"
@@ -59,21 +59,6 @@ class Recorder:
         taken_up = [solution.record["resumed"]] if "resumed" in solution.record else []
         result._origin["resumed"] = ", ".join([*taken_up, f"{where} ({earlier.source.name})"])
         return result
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs there are."""
-        return len(self._times)
-
-    @property
-    def steps(self) -> int:
-        """How many steps were accepted."""
-        return len(self._steps)
-
-    @property
-    def state(self) -> Any:
-        """The last good one."""
-        return self._last[1]
 
     def hand_over(self, run: Integration) -> None:
         """Tells a run that goes on what happened before, and how many points were evaluated."""
@@ -84,7 +69,7 @@ class Recorder:
 
     def save(self, t: float, state: Any) -> None:
         """An output."""
-        self._times.append(t)
+        self.times.append(t)
         self._states.append(self.system.restored(self.system.columns([state]), 0))  # a copy, without what the state has worked out
 
     def log(self, run: Integration, dt: float) -> None:
@@ -93,28 +78,27 @@ class Recorder:
         mass = system.measure(state).total
         if abs(mass - self._mass) > LARGEST_DRIFT:
             raise SolveError(f"the mass is {mass:.15g} at t = {run.t:.9g}, wanted {self._mass:.15g} within {LARGEST_DRIFT:g}")
-        self._last, self._work = (run.t, state), run.work
+        self.state, self._t, self._work = state, run.t, run.work
         new = run.events[len(self._events) :]
         for event in new:
             if event.kind == "pinned":
                 warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=4)
         self._events += new
         energy, seen = system.energy(run.t, state, run.rate), system.statistics(state)
-        self._steps.append(
-            (run.t, dt, mass, energy.value, energy.log, seen.minimum, float(seen.atoms), float(seen.clusters), seen.cell_mass)
-        )
+        counts = float(seen.atoms), float(seen.clusters)
+        self.steps.append((run.t, dt, mass, energy.value, energy.log, seen.minimum, *counts, seen.cell_mass))
 
     def solution(self, status: str) -> Solution:
         """The run so far; of one that is not done, the last good state is a further output."""
-        times, states = self._times, self._states
-        if status != "done" and not (times and times[-1] >= self._last[0]):
-            times, states = [*times, self._last[0]], [*states, self._last[1]]
-        d = self.system.measure(self._last[1]).dimension
+        times, states = self.times, self._states
+        if status != "done" and not (times and times[-1] >= self._t):
+            times, states = [*times, self._t], [*states, self.state]
+        d = self.system.measure(self.state).dimension
         return Solution(
             system=self.system,
             times=np.array(times),
             columns=self.system.columns(states),
-            history=np.array(self._steps, dtype=HISTORY_TYPE).view(np.recarray),
+            history=np.array(self.steps, dtype=HISTORY_TYPE).view(np.recarray),
             events=np.array(self._events, dtype=event_type(d)).view(np.recarray),
             status=status,
             record=self._given | self._made() | self._origin,

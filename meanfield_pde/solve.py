@@ -161,12 +161,12 @@ def _finished(
     with progress_bar(progress, system.kind) as report, _failure_kept(recorder, writer):
         run = begin()
         while True:
-            while recorder.outputs < len(times) and (t := float(times[recorder.outputs])) <= run.t:
+            while len(recorder.times) < len(times) and (t := float(times[len(recorder.times)])) <= run.t:
                 recorder.save(t, run.state_at(t))
             if run.t >= t_end and status is None:
                 status = "done"
-            elif writer is not None and (status is not None or writer.due(run.t, recorder.steps)):
-                writer.write(recorder.solution(RUNNING), recorder.outputs, run.memory(), run.work)
+            elif writer is not None and (status is not None or writer.due(run.t, len(recorder.steps))):
+                writer.write(recorder.solution(RUNNING), len(recorder.times), run.memory(), run.work)
             if status is not None:
                 break
             before = run.t

@@ -91,9 +91,8 @@ class CheckpointWriter:
         """Keep a run. solution: its outputs, and its state as the last row. outputs: how many of the rows were asked for."""
         begun = time.monotonic()
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
-        digests = _digests(solution)
-        kept = self._settings | {"outputs": outputs, "work": dict(work), "memory": dict(memory), "rule": rule, "digests": digests}
-        self.put(solution, kept)
+        kept = {"outputs": outputs, "work": dict(work), "memory": dict(memory), "rule": rule, "digests": _digests(solution)}
+        self.put(solution, self._settings | kept)
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
         self._clock = time.monotonic()
         self._took = self._clock - begun
@@ -187,15 +186,12 @@ def _digests(solution: Solution) -> dict[str, str]:
     """SHA-256 of the last state, of the system and of what the run was made from."""
     measure = solution.measure(-1)
     state = [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]
-    parts = {"state": state, "system": described(solution.system, "system"), "record": solution.record}
-    return {name: _digest(part) for name, part in parts.items()}
-
-
-def _digest(nested: Any) -> str:
-    """SHA-256 of nested plain values and arrays."""
-    text, arrays = flattened(nested)
-    digest = hashlib.sha256(text.encode())
-    for values in arrays.values():
-        digest.update(f"{values.dtype.str}{values.shape}".encode())
-        digest.update(values.tobytes())
-    return digest.hexdigest()
+    digests = {}
+    for name, part in {"state": state, "system": described(solution.system, "system"), "record": solution.record}.items():
+        text, arrays = flattened(part)
+        digest = hashlib.sha256(text.encode())
+        for values in arrays.values():
+            digest.update(f"{values.dtype.str}{values.shape}".encode())
+            digest.update(values.tobytes())
+        digests[name] = digest.hexdigest()
+    return digests

@@ -74,9 +74,8 @@ def load(path: str | os.PathLike[str], kinds: Iterable[type] = ()) -> Solution:
     if not source.is_file():
         raise FileNotFoundError(f"no results file {source}")
     with source.open("rb") as stream:
-        is_archive = stream.read(len(ARCHIVE)) == ARCHIVE
-    if is_archive:
-        raise ValueError(f"{source} is a results file of format 2 or older (.npz), wanted format {FORMAT} ({SUFFIX})")
+        if stream.read(len(ARCHIVE)) == ARCHIVE:
+            raise ValueError(f"{source} is a results file of format 2 or older (.npz), wanted format {FORMAT} ({SUFFIX})")
     try:
         return _solution(vtkhdf.open_file(source), known)
     except UnknownKindError as error:

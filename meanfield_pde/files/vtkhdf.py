@@ -194,8 +194,7 @@ def _outputs(file: "h5py.File", name: str, n: int, *columns: int) -> Rows:
         try:
             return dataset[(slice(first * n, last * n), *part)].reshape(last - first, n, *columns)
         except (OSError, RuntimeError) as error:
-            raise ValueError(
-                f"{dataset.file.filename} is damaged, outputs {first} to {last - 1} of {name} cannot be read: {error}"
-            ) from None
+            where = f"outputs {first} to {last - 1} of {name}"
+            raise ValueError(f"{dataset.file.filename} is damaged, {where} cannot be read: {error}") from None
 
     return Rows((n_t, n, *columns), read)

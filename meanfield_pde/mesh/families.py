@@ -31,7 +31,9 @@ def icosahedral(level: int, cells: str = "voronoi") -> SphereMesh:
     points, triangles = _icosahedron()
     for _ in range(level):
         points, triangles = _halved(points, triangles)
-    points, triangles = _in_order_of_triangles(points, triangles)
+    # renumbered in the order of their first triangle, neighbours are close in memory and loops over cells are faster
+    order = np.argsort(np.unique(triangles, return_index=True)[1])
+    points, triangles = points[order], np.argsort(order)[triangles]
     if cells == "triangles":
         name, offsets = f"icosahedral({level}, cells='triangles')", np.arange(len(triangles) + 1) * 3
         return polygon_mesh(name, points, offsets, triangles.ravel(), centers=circumcenters(points, triangles))
@@ -63,13 +65,6 @@ def _halved(points: FloatArray, triangles: IntArray) -> tuple[FloatArray, IntArr
     ab, bc, ca = middle.T
     children = np.stack([[a, ab, ca], [b, bc, ab], [c, ca, bc], [ab, bc, ca]]).transpose(2, 0, 1).reshape(-1, 3)
     return np.concatenate([points, normalise(points[unique // n] + points[unique % n])]), children
-
-
-def _in_order_of_triangles(points: FloatArray, triangles: IntArray) -> tuple[FloatArray, IntArray]:
-    """Points renumbered in the order of their first triangle, so that neighbours are close in memory and loops over cells are faster."""
-    first = np.unique(triangles, return_index=True)[1]
-    order = np.argsort(first)
-    return points[order], np.argsort(order)[triangles]
 
 
 def cubed_sphere(n: int) -> SphereMesh:
