@@ -125,8 +125,7 @@ def export(folder: Path, /, *, float32: bool = False) -> None:
     folder: the folder of the run.
     float32: single precision, half the size.
     """
-    for path in write_vtk(folder, *stored_runs(folder), float32=float32):
-        print(path)
+    print(*write_vtk(folder, *stored_runs(folder), float32=float32), sep="\n")
 
 
 @app.command

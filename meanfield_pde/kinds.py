@@ -122,9 +122,7 @@ def construct(where: str, constructor: Callable[..., Any], arguments: Mapping[st
     """The constructor called with a table's keys, which must be its arguments. Raises ValueError naming the table and the key."""
     parameters = inspect.signature(constructor).parameters
     inputs.known_keys(where, arguments, parameters)
-    for name, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and name not in arguments:
-            raise ValueError(f"{where}: {name} is missing")
+    inputs.needed_keys(where, arguments, (name for name, parameter in parameters.items() if parameter.default is parameter.empty))
     try:
         return constructor(**arguments)
     except (ValueError, TypeError) as error:

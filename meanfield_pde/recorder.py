@@ -94,6 +94,8 @@ class Recorder:
         if status != "done" and not (times and times[-1] >= self._t):
             times, states = [*times, self._t], [*states, self.state]
         d = self.system.measure(self.state).dimension
+        work = ", ".join(f"{count} by {name}" for name, count in sorted(self._work.items()) if count)
+        method = {"stepper": self._stepper.describe()} | self.system.described() | ({"points evaluated": work} if work else {})
         return Solution(
             system=self.system,
             times=np.array(times),
@@ -101,14 +103,8 @@ class Recorder:
             history=np.array(self.steps, dtype=HISTORY_TYPE).view(np.recarray),
             events=np.array(self._events, dtype=event_type(d)).view(np.recarray),
             status=status,
-            record=self._given | self._made() | self._origin,
+            record=self._given | method | {"versions": versions()} | self._origin,
         )
-
-    def _made(self) -> dict[str, Any]:
-        """How the run is made, in words."""
-        work = {name: count for name, count in sorted(self._work.items()) if count}
-        evaluated = {"points evaluated": ", ".join(f"{count} by {name}" for name, count in work.items())} if work else {}
-        return {"stepper": self._stepper.describe()} | self.system.described() | evaluated | {"versions": versions()}
 
 
 def versions() -> dict[str, str]:

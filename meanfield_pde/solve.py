@@ -117,7 +117,6 @@ def output_times(t_end: float, save_every: float | None, save_at: ArrayLike | No
 
 
 def _observers(callbacks: Iterable[Callback], progress: bool | Progress) -> tuple[list[Callback], bool | Progress]:
-    """Callbacks and progress, checked."""
     watchers = inputs.sequence("callbacks", callbacks, "a list of functions of (t, measure)")
     for i, watcher in enumerate(watchers):
         inputs.function(f"callbacks[{i}]", watcher, "a function of (t, measure)")

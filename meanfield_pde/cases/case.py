@@ -79,17 +79,10 @@ def read_tables(what: str, file: Path, reads: Callable[[str], Any] = tomllib.loa
 def check_tables(what: str, given: Mapping[str, Any], values: Iterable[str], tables: Iterable[str], needed: Iterable[str]) -> None:
     """ValueError unless all keys are names of plain values or of tables, the tables are tables, and the needed keys are there."""
     inputs.known_keys(what, given, (*values, *tables))
-    check_needed(what, given, needed)
+    inputs.needed_keys(what, given, needed)
     for name in tables:
         if not isinstance(given.get(name, {}), Mapping):
             raise ValueError(f"{what}: {name} is {given[name]!r}, wanted a table [{name}]")
-
-
-def check_needed(what: str, given: Mapping[str, Any], needed: Iterable[str]) -> None:
-    """ValueError for the first of the needed keys that is missing."""
-    for name in needed:
-        if name not in given:
-            raise ValueError(f"{what}: {name} is missing")
 
 
 def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = (), kinds: Iterable[type] = ()) -> Case:
@@ -123,7 +116,7 @@ def file_digest(path: Path) -> str:
 
 def _atoms(table: Mapping[str, Any]) -> Measure:
     """Heavy tokens that start beside the law, which then has the rest of the mass."""
-    check_needed("atoms", table, ("points", "masses"))
+    inputs.needed_keys("atoms", table, ("points", "masses"))
     atoms: Measure = construct("atoms", Measure, table)
     if atoms.total > 1:
         raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
@@ -158,7 +151,7 @@ def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Mea
             raise ValueError(f"particles.{next(iter(draw))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
         begun = system.begin(start.tokens if isinstance(start, Smoothed) else start)
     else:
-        check_needed("particles", draw, ("count", "seed"))
+        inputs.needed_keys("particles", draw, ("count", "seed"))
         begun = system.begin(sample(start, **draw))
     if atoms is not None:
         if atoms.dimension != begun.dimension:
@@ -172,7 +165,7 @@ def _start(table: Mapping[str, Any], folder: Path) -> Law | Measure:
     if table.get("kind") != "tokens":
         return make_law("start", table, others=("tokens",))
     inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
-    check_needed("start", table, ("file",))
+    inputs.needed_keys("start", table, ("file",))
     options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     measure = read_tokens(folder / str(table["file"]), **options)
     return Smoothed(measure, inputs.number("start.bandwidth", table["bandwidth"], above=0.0)) if "bandwidth" in table else measure

@@ -9,13 +9,11 @@ Source of the format: https://docs.vtk.org/en/latest/vtk_file_formats/index.html
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meanfield_pde import inputs
 from meanfield_pde.files import contents
@@ -27,12 +25,7 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import circumcenters
 from meanfield_pde.sphere import FloatArray, IntArray, normalise, triangle_area
 
-READERS: dict[str, Callable[[bytes], Contents]] = {
-    ".vtu": read_vtk_xml,
-    ".vtp": read_vtk_xml,
-    ".stl": contents.read_stl,
-    ".obj": contents.read_obj,
-}
+READERS = {".vtu": read_vtk_xml, ".vtp": read_vtk_xml, ".stl": contents.read_stl, ".obj": contents.read_obj}
 SURFACE = (TRIANGLE, POLYGON, QUAD)
 PROJECTED = 1e-5
 """Points no farther than this from the unit sphere (float32 files are 1e-7 off) are moved onto it; others are refused."""
@@ -192,14 +185,11 @@ def _sphere(file_name: str, file: _Cells) -> SphereMesh:
         centers = candidates if (_least_fan(candidates, file, start, end) > 0).all() else centroids
     mesh = polygon_mesh(file.name or file_name, file.points, file.offsets, cell_vertices, centers=centers, repairs=file.repairs)
     for name, inner in (("centroid", centroids), ("center", centers)):
-        _refuse_folded(name, _least_fan(inner, file, start, end) <= 0)
+        folded = _least_fan(inner, file, start, end) <= 0
+        wrong = f"its {name} lies outside it ({folded.sum()} such cells), wanted cells star-shaped about it"
+        inputs.refuse(folded, lambda cell, wrong=wrong: f"cell {cell} is folded or {wrong}")
     _refuse_other_areas(file, mesh.areas)
     return mesh
-
-
-def _refuse_folded(name: str, folded: NDArray[np.bool_]) -> None:
-    others = f"({folded.sum()} such cells)"
-    inputs.refuse(folded, lambda cell: f"cell {cell} is folded or its {name} lies outside it {others}, wanted cells star-shaped about it")
 
 
 def _refuse_same_cells(offsets: IntArray, cell_vertices: IntArray) -> None:

@@ -114,11 +114,10 @@ def _solution(file: "h5py.File", known: Kinds) -> Solution:
     run = _get(group[RUN])
     system = restored(run["system"], known)
     d = run["events"].dtype["place"].shape[0]
-    shown = {"masses": vtkhdf.cell_masses(file)} if system.mesh is not None else vtkhdf.points(file, d)
     return Solution(
         system=system,
         times=vtkhdf.read_times(file),
-        columns={**shown, **run["columns"]},
+        columns={**vtkhdf.read_columns(file, d, on_cells=system.mesh is not None), **run["columns"]},
         history=run["history"].astype(HISTORY_TYPE).view(np.recarray),
         events=run["events"].astype(event_type(d)).view(np.recarray),
         status=run["status"],

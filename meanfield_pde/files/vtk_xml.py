@@ -94,14 +94,13 @@ def _piece(file: _File, piece: Element, groups: Mapping[str, int | None]) -> Con
     offsets, parts = np.zeros(1, dtype=np.int64), [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     for group, cell_type in groups.items():
         if n := _count(piece, f"NumberOf{group}", None if cell_type is None else "0"):
-            cells = piece.find(group)
-            ends = np.concatenate([[0], _values(file, _named(cells, "offsets"), np.int64, n)])
+            ends = np.concatenate([[0], _values(file, _named(piece, group, "offsets"), np.int64, n)])
             if (ends[1:] < ends[:-1]).any():
                 raise ValueError("its cell offsets fall, wanted offsets that rise from 0 to the length of the connectivity")
-            types = _values(file, _named(cells, "types"), np.int64, n) if cell_type is None else np.full(n, cell_type)
+            types = _values(file, _named(piece, group, "types"), np.int64, n) if cell_type is None else np.full(n, cell_type)
             if cell_type == LINE:
                 types[np.diff(ends) != 2] = POLY_LINE
-            parts.append((types, _values(file, _named(cells, "connectivity"), np.int64, int(ends[-1]))))
+            parts.append((types, _values(file, _named(piece, group, "connectivity"), np.int64, int(ends[-1]))))
             offsets = np.concatenate([offsets, offsets[-1] + ends[1:]])
     all_types, corners = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Contents(_points(file, piece), all_types, offsets, corners, _cell_arrays(file, piece, len(offsets) - 1))
@@ -133,8 +132,7 @@ def _joined(pieces: list[Contents], name: str | None) -> Contents:
 
 def _points(file: _File, piece: Element) -> FloatArray:
     n = _count(piece, "NumberOfPoints")
-    group = piece.find("Points")
-    array = None if group is None else group.find("DataArray")
+    array = piece.find("Points/DataArray")
     if array is None:
         if n:
             raise ValueError(f"it has {n} points and no array of them, wanted Points with a DataArray")
@@ -147,7 +145,7 @@ def _points(file: _File, piece: Element) -> FloatArray:
 def _cell_arrays(file: _File, piece: Element, n: int) -> dict[str, FloatArray]:
     found = {}
     for name, columns in CELL_ARRAYS.items():
-        array = _find(piece.find("CellData"), name)
+        array = piece.find(f"CellData/*[@Name='{name}']")
         if array is None:
             continue
         if (given := _count(array, "NumberOfComponents", "1")) != columns:
@@ -160,7 +158,7 @@ def _cell_arrays(file: _File, piece: Element, n: int) -> dict[str, FloatArray]:
 
 def _name(file: _File, data: Element) -> str | None:
     """The field array "name", if it is one string."""
-    arrays = [array for group in data.findall("FieldData") for array in group if array.get("Name") == "name"]
+    arrays = data.findall("FieldData/*[@Name='name']")
     if len(arrays) != 1 or arrays[0].get("type") != "String" or _count(arrays[0], "NumberOfTuples", "1") != 1:
         return None
     array = arrays[0]
@@ -175,12 +173,8 @@ def _name(file: _File, data: Element) -> str | None:
         raise ValueError("its name is no text in UTF-8") from None
 
 
-def _find(group: Element | None, name: str) -> Element | None:
-    return None if group is None else next((array for array in group if array.get("Name") == name), None)
-
-
-def _named(group: Element | None, name: str) -> Element:
-    array = _find(group, name)
+def _named(piece: Element, group: str, name: str) -> Element:
+    array = piece.find(f"{group}/*[@Name='{name}']")
     if array is None:
         raise ValueError(f"its cells have no array {name!r}, wanted connectivity, offsets and, in a .vtu, types")
     return array

@@ -128,13 +128,10 @@ def read_times(file: "h5py.File") -> FloatArray:
     return file[f"{ROOT}/Steps/Values"][:]
 
 
-def cell_masses(file: "h5py.File") -> Rows:
-    """(n_t, n_cells)."""
-    return _outputs(file, f"{ROOT}/CellData/mass", int(file[f"{ROOT}/NumberOfCells"][0]))
-
-
-def points(file: "h5py.File", d: int) -> dict[str, Rows]:
-    """Of tokens: masses (n_t, n) and positions (n_t, n, d)."""
+def read_columns(file: "h5py.File", d: int, on_cells: bool) -> dict[str, Rows]:
+    """Masses (n_t, n_cells) of cells; or masses (n_t, n) and positions (n_t, n, d) of tokens."""
+    if on_cells:
+        return {"masses": _outputs(file, f"{ROOT}/CellData/mass", int(file[f"{ROOT}/NumberOfCells"][0]))}
     n = int(file[f"{ROOT}/NumberOfPoints"][0])
     positions = f"{ROOT}/PointData/position" if d > 3 else f"{ROOT}/Points"
     return {"masses": _outputs(file, f"{ROOT}/PointData/mass", n), "positions": _outputs(file, positions, n, d)}

@@ -133,8 +133,6 @@ def _mode(name: str, mode: tuple[int, float, ArrayLike], d: int) -> Mode:
     towards = direction(f"{name} axis", axis)
     if len(towards) != d:
         raise ValueError(f"{name} axis has {len(towards)} coordinates, wanted {d}")
-    return Mode(
-        inputs.integer(f"{name} degree", degree, low=1, most=LARGEST_DEGREE),
-        inputs.number(f"{name} amplitude", amplitude, low=-LARGEST_AMPLITUDE, high=LARGEST_AMPLITUDE),
-        tuple(towards),
-    )
+    degree = inputs.integer(f"{name} degree", degree, low=1, most=LARGEST_DEGREE)
+    amplitude = inputs.number(f"{name} amplitude", amplitude, low=-LARGEST_AMPLITUDE, high=LARGEST_AMPLITUDE)
+    return Mode(degree, amplitude, tuple(towards))

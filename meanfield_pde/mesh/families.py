@@ -43,12 +43,11 @@ def icosahedral(level: int, cells: str = "voronoi") -> SphereMesh:
 def _icosahedron() -> tuple[FloatArray, IntArray]:
     """Corners with one at the north pole, and 20 triangles counter-clockwise seen from outside."""
     height, radius = 1 / np.sqrt(5), 2 / np.sqrt(5)
-    turn = 2 * np.pi / 5 * np.arange(5)
+    i, j = np.arange(5), np.roll(np.arange(5), -1)
+    turn = 2 * np.pi / 5 * i
     upper = np.stack([radius * np.cos(turn), radius * np.sin(turn), np.full(5, height)], axis=1)
     lower = np.stack([radius * np.cos(turn + np.pi / 5), radius * np.sin(turn + np.pi / 5), np.full(5, -height)], axis=1)
     points = normalise(np.concatenate([[[0.0, 0.0, 1.0]], upper, lower, [[0.0, 0.0, -1.0]]]))
-    i = np.arange(5)
-    j = (i + 1) % 5
     north, south = np.zeros(5, dtype=np.int64), np.full(5, 11)
     triangles = np.array([[north, 1 + i, 1 + j], [1 + i, 6 + i, 1 + j], [1 + j, 6 + i, 6 + j], [south, 6 + j, 6 + i]])
     return points, triangles.transpose(0, 2, 1).reshape(-1, 3)
@@ -75,8 +74,7 @@ def cubed_sphere(n: int) -> SphereMesh:
     quads = []
     for axis in range(3):
         for side in (0, n):
-            fixed = np.full(square.shape[:2], side)
-            lattice = np.stack([fixed, square[..., 0], square[..., 1]], axis=2)
+            lattice = np.insert(square, 0, side, axis=2)
             outward = lattice if side else lattice[:, ::-1]
             quads.append(np.roll(outward, axis, axis=2))
     corners = np.concatenate(quads)

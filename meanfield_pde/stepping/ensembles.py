@@ -64,7 +64,13 @@ def solve_ensemble(
     floats. Both errors name the first such run and t.
     """
     model = as_model("model", model)
-    tokens = _starts(starts, model)
+    tokens = inputs.array("starts", starts, ("R", "n", "d"))
+    if not tokens.size:
+        raise ValueError(f"starts has shape {tokens.shape}, wanted at least one run of one token")
+    if model.dimension not in (None, tokens.shape[2]):
+        raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{model.dimension} like the model's matrices")
+    inputs.unit_rows("starts", tokens)
+    tokens = normalise(tokens)
     n_runs, n, d = tokens.shape
     outputs = inputs.non_negatives("times", times, ("n_t",))
     if not len(outputs):
@@ -118,16 +124,6 @@ class _CountedTokens(ParticleSystem):
     def rate(self, t: float, state: Measure) -> Rate:
         self.counted["velocities"] += 1
         return super().rate(t, state)
-
-
-def _starts(starts: ArrayLike, model: VelocityModel) -> FloatArray:
-    tokens = inputs.array("starts", starts, ("R", "n", "d"))
-    if not tokens.size:
-        raise ValueError(f"starts has shape {tokens.shape}, wanted at least one run of one token")
-    if model.dimension not in (None, tokens.shape[2]):
-        raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{model.dimension} like the model's matrices")
-    inputs.unit_rows("starts", tokens)
-    return normalise(tokens)
 
 
 def _refuse(run: int, failure: Failure, softmax: Softmax, t_end: float) -> NoReturn:

@@ -19,10 +19,8 @@ from meanfield_pde.systems.system import Rate, SolveError, System
 
 DEFAULT_COURANT_SHARE = 0.9
 """Courant number over the system's limit, unless the user gives one."""
-
 LONGEST_ANGLE = 0.2
 """No step is longer than this over the model's speed bound: growth out of equilibrium, where nothing moves yet, stays resolved."""
-
 MOST_REJECTIONS = 100
 
 
