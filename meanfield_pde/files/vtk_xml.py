@@ -180,21 +180,21 @@ def _named(piece: Element, group: str, name: str) -> Element:
     return array
 
 
-def _values(file: _File, array: Element, wanted: type, count: int) -> np.ndarray:
-    """The `count` numbers of an array as np.float64, or as np.int64; ValueError if there are others, or the file has no integers for it."""
-    types = INTEGERS if wanted is np.int64 else FLOATS | INTEGERS
+def _values(file: _File, array: Element, dtype: type, count: int) -> np.ndarray:
+    """The numbers of an array, as np.int64 or np.float64; ValueError unless it has `count` numbers, and integers for np.int64."""
+    types = INTEGERS if dtype is np.int64 else FLOATS | INTEGERS
     kind = types[_choice(array, "type", types, "missing")]
     if _is_text(array):
         numbers = _numbers(array, float if kind in FLOATS.values() else int)
         if len(numbers) != count:
             raise ValueError(f"array {_shown(array.get('Name'))} has {len(numbers)} values, wanted {count}")
         try:
-            return np.array(numbers, dtype=np.float64 if kind in FLOATS.values() else np.int64).astype(wanted)
+            return np.array(numbers, dtype=np.float64 if kind in FLOATS.values() else np.int64).astype(dtype)
         except OverflowError:
             raise ValueError(f"array {_shown(array.get('Name'))} has an integer of more than 64 bits") from None
     stored = np.dtype(file.order + kind)
     with np.errstate(invalid="ignore"):  # numpy warns of signalling NaNs, which are refused later
-        return np.frombuffer(_stored(file, array, count * stored.itemsize), dtype=stored).astype(wanted)
+        return np.frombuffer(_stored(file, array, count * stored.itemsize), dtype=stored).astype(dtype)
 
 
 def _is_text(array: Element) -> bool:
