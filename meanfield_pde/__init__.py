@@ -13,15 +13,12 @@ from meanfield_pde.files.results import load, save
 from meanfield_pde.files.series import write_vtk
 from meanfield_pde.files.tokens import read_tokens
 from meanfield_pde.integrals.methods import Auto, Direct, Spectral
-from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.law import Mixture, Moebius, Smoothed, Uniform, VonMisesFisher, sample
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import bin_tokens, project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.laws.stratified import stratified
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.models.attention import Attention

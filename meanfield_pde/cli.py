@@ -6,7 +6,7 @@ terminated. Errors are one line on stderr.
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +20,7 @@ from meanfield_pde.files.meshes import read_mesh, write_mesh
 from meanfield_pde.files.results import load
 from meanfield_pde.files.series import write_vtk
 from meanfield_pde.files.tokens import read_tokens
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.pictures.films import film as make_film
@@ -127,8 +125,7 @@ def export(folder: Path, /, *, float32: bool = False) -> None:
     folder: the folder of the run.
     float32: single precision, half the size.
     """
-    for path in write_vtk(folder, *stored_runs(folder), float32=float32):
-        print(path)
+    print(*write_vtk(folder, *stored_runs(folder), float32=float32), sep="\n")
 
 
 @app.command
@@ -168,15 +165,13 @@ def film(folder: Path, /, output: Output | None = None, *, fps: float = 15, fram
     fps: frames a second.
     frames: how many outputs are shown, by default all.
     """
-    print(make_film(folder / "film.gif" if output is None else output, *stored_runs(folder), fps=fps, frames=frames))
+    print(make_film(output or folder / "film.gif", *stored_runs(folder), fps=fps, frames=frames))
 
 
 @app.command
 def plot(folder: Path, /, output: Output | None = None) -> None:
     """Draw overview.png of a finished run again."""
-    target = folder / "overview.png" if output is None else output
-    overview(target, *stored_runs(folder))
-    print(target)
+    print(overview(output or folder / "overview.png", *stored_runs(folder)))
 
 
 @mesh_app.command(name="circle")
@@ -208,12 +203,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always", PinnedWarning)
         warnings.showwarning = lambda message, *_: print(f"meanfield-pde: {message}", file=sys.stderr)
-        sys.exit(_exit_code(lambda: app(arguments, exit_on_error=False, print_error=False)))
+        sys.exit(_exit_code(arguments))
 
 
-def _exit_code(command: Callable[[], object]) -> int:
+def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
-        command()
+        app(arguments, exit_on_error=False, print_error=False)
     except StoppedError as stopped:
         return _complain(stopped, stopped.code)
     except SolveError as error:

@@ -217,6 +217,13 @@ def known_keys(where: str, given: Mapping[str, Any], known: Iterable[str]) -> No
             raise ValueError(f"{where}: unknown key {shown(key)}{hint}; known: {', '.join(names)}")
 
 
+def needed_keys(where: str, given: Mapping[str, Any], needed: Iterable[str]) -> None:
+    """ValueError for the first of the needed keys that is missing."""
+    for name in needed:
+        if name not in given:
+            raise ValueError(f"{where}: {name} is missing")
+
+
 def shown(value: Any) -> str:
     """A value as messages quote it: on one line, shortened if it is long."""
     try:
@@ -249,9 +256,7 @@ def _is_numeric(value: Any) -> bool:
     """Whether a scalar is taken as a number. Strings, booleans and arrays are not, though float() converts some of them."""
     if isinstance(value, (str, bool)) or getattr(value, "ndim", False) or not hasattr(value, "__float__"):
         return False
-    if _masked_index(value) is not None:
-        return False
-    return getattr(getattr(value, "dtype", None), "kind", "f") in NUMERIC
+    return _masked_index(value) is None and getattr(getattr(value, "dtype", None), "kind", "f") in NUMERIC
 
 
 def _masked_index(value: Any, depth: int = MOST_AXES) -> tuple[int, ...] | None:

@@ -23,9 +23,7 @@ from meanfield_pde.integrals.methods import Auto, Direct, Spectral
 from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.attention import Attention
 from meanfield_pde.models.velocity import OwnModel
@@ -77,11 +75,9 @@ def with_own(known: Kinds, kinds: Iterable[type]) -> Kinds:
 
 def described(value: Any, where: str = "value") -> Any:
     """Nested plain values and arrays for an object. Raises ValueError naming what a file could not give back."""
-    if isinstance(value, np.ndarray):
-        return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, PLAIN):
+    if isinstance(value, (np.ndarray, *PLAIN)):
         return value
     if isinstance(value, (list, tuple)):
         return [described(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
@@ -95,8 +91,7 @@ def described(value: Any, where: str = "value") -> Any:
     name = next((name for name, known in STORED.items() if known is kind), kind.__name__)
     if STORED.get(name, kind) is not kind:
         raise ValueError(f"{where} is of a class named {name}, like a kind of this package, wanted another name for it")
-    arguments = {argument: _kept(value, argument, where) for argument in _arguments(kind, where)}
-    return {"kind": name} | {argument: described(kept, f"{where}.{argument}") for argument, kept in arguments.items()}
+    return {"kind": name} | {argument: described(kept, f"{where}.{argument}") for argument, kept in _arguments(value, where).items()}
 
 
 def restored(plain: Any, known: Kinds = STORED) -> Any:
@@ -127,27 +122,20 @@ def construct(where: str, constructor: Callable[..., Any], arguments: Mapping[st
     """The constructor called with a table's keys, which must be its arguments. Raises ValueError naming the table and the key."""
     parameters = inspect.signature(constructor).parameters
     inputs.known_keys(where, arguments, parameters)
-    for name, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and name not in arguments:
-            raise ValueError(f"{where}: {name} is missing")
+    inputs.needed_keys(where, arguments, (name for name, parameter in parameters.items() if parameter.default is parameter.empty))
     try:
         return constructor(**arguments)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _arguments(kind: type, where: str) -> list[str]:
-    parameters = inspect.signature(kind).parameters.values()
-    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
-        raise ValueError(f"{where} is a {kind.__name__}, whose constructor takes any arguments, wanted one with named arguments in a file")
-    return [parameter.name for parameter in parameters]
-
-
-def _kept(value: Any, argument: str, where: str) -> Any:
-    try:
-        return getattr(value, argument)
-    except AttributeError:
-        raise ValueError(
-            f"{where} is a {type(value).__name__} without the attribute {argument!r}, wanted one for each constructor argument: "
-            "that is how a file keeps an object"
-        ) from None
+def _arguments(value: Any, where: str) -> dict[str, Any]:
+    """The constructor's arguments, which an object keeps as attributes."""
+    kind, parameters = type(value).__name__, inspect.signature(type(value)).parameters
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters.values()):
+        raise ValueError(f"{where} is a {kind}, whose constructor takes any arguments, wanted one with named arguments in a file")
+    for name in parameters:
+        if not hasattr(value, name):
+            wanted = "wanted one for each constructor argument: that is how a file keeps an object"
+            raise ValueError(f"{where} is a {kind} without the attribute {name!r}, {wanted}")
+    return {name: getattr(value, name) for name in parameters}

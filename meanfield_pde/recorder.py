@@ -29,60 +29,36 @@ class PinnedWarning(UserWarning):
 
 
 class Recorder:
-    """Collects outputs and steps of one run, and keeps the last good state.
+    """Collects outputs and steps of one run. state: the last good one. times: of the outputs. steps: rows of the history, one for each
+    accepted step. given: what the caller wants kept in the record."""
 
-    given: what the caller wants kept in the record. earlier: the run as its checkpoint left it, if it goes on from one.
-    """
-
-    def __init__(
-        self, system: System[Any], stepper: Stepper, start: Any, given: Mapping[str, Any], earlier: StoredCheckpoint | None = None
-    ) -> None:
+    def __init__(self, system: System[Any], stepper: Stepper, start: Any, given: Mapping[str, Any]) -> None:
         self.system, self._stepper, self._given = system, stepper, dict(given)
-        self._mass = system.measure(start).total
-        self._last: tuple[float, Any] = (0.0, start)
+        self.state, self._t, self._mass = start, 0.0, system.measure(start).total
+        self.times: list[float] = []
+        self.steps: list[tuple[float, ...]] = []
         self._origin: dict[str, Any] = {"threads": thread_count()}
-        self._times: list[float] = []
         self._states: list[Any] = []
-        self._steps: list[tuple[float, ...]] = []
         self._events: list[Any] = []
         self._work: Counter[str] = Counter()
-        if earlier is not None:
-            self._go_on_from(earlier)
 
     @classmethod
     def resumed(cls, earlier: StoredCheckpoint) -> "Recorder":
         """The recorder of a run as its checkpoint left it."""
         solution = earlier.solution
-        return cls(solution.system, earlier.stepper, solution.stored(0), solution.record, earlier)
-
-    def _go_on_from(self, earlier: StoredCheckpoint) -> None:
-        solution = earlier.solution
-        self._last = (float(solution.times[-1]), solution.stored(-1))
-        self._times = solution.times[: earlier.outputs].tolist()
-        self._states = [solution.stored(k) for k in range(earlier.outputs)]
-        self._steps = [tuple(row) for row in solution.history.tolist()]
-        self._events = [Event(t, kind, tuple(place), *rest) for t, kind, place, *rest in solution.events.tolist()]
-        self._work = Counter(earlier.work)
+        result = cls(solution.system, earlier.stepper, solution.stored(0), solution.record)
+        result.state, result._t = solution.stored(-1), float(solution.times[-1])
+        result.times = solution.times[: earlier.outputs].tolist()
+        result._states = [solution.stored(k) for k in range(earlier.outputs)]
+        result.steps = [tuple(row) for row in solution.history.tolist()]
+        result._events = [Event(t, kind, tuple(place), *rest) for t, kind, place, *rest in solution.events.tolist()]
+        result._work = Counter(earlier.work)
         where = f"t = {solution.times[-1]:.9g}"
         before, now = solution.record["threads"], thread_count()
-        self._origin["threads"] = before if str(before).split()[-1] == str(now) else f"{before}, from {where} on {now}"
+        result._origin["threads"] = before if str(before).split()[-1] == str(now) else f"{before}, from {where} on {now}"
         taken_up = [solution.record["resumed"]] if "resumed" in solution.record else []
-        self._origin["resumed"] = ", ".join([*taken_up, f"{where} ({earlier.source.name})"])
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs there are."""
-        return len(self._times)
-
-    @property
-    def steps(self) -> int:
-        """How many steps were accepted."""
-        return len(self._steps)
-
-    @property
-    def state(self) -> Any:
-        """The last good one."""
-        return self._last[1]
+        result._origin["resumed"] = ", ".join([*taken_up, f"{where} ({earlier.source.name})"])
+        return result
 
     def hand_over(self, run: Integration) -> None:
         """Tells a run that goes on what happened before, and how many points were evaluated."""
@@ -93,9 +69,8 @@ class Recorder:
 
     def save(self, t: float, state: Any) -> None:
         """An output."""
-        if not self._times or t > self._times[-1]:
-            self._times.append(t)
-            self._states.append(self.system.restored(self.system.columns([state]), 0))  # a copy, without what the state has worked out
+        self.times.append(t)
+        self._states.append(self.system.restored(self.system.columns([state]), 0))  # a copy, without what the state has worked out
 
     def log(self, run: Integration, dt: float) -> None:
         """An accepted step. Raises SolveError if the mass drifts."""
@@ -103,38 +78,33 @@ class Recorder:
         mass = system.measure(state).total
         if abs(mass - self._mass) > LARGEST_DRIFT:
             raise SolveError(f"the mass is {mass:.15g} at t = {run.t:.9g}, wanted {self._mass:.15g} within {LARGEST_DRIFT:g}")
-        self._last, self._work = (run.t, state), run.work
+        self.state, self._t, self._work = state, run.t, run.work
         new = run.events[len(self._events) :]
         for event in new:
             if event.kind == "pinned":
-                warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=5)
+                warnings.warn(f"pinned from t = {event.t:.6g}: {PINNED}", PinnedWarning, stacklevel=4)
         self._events += new
         energy, seen = system.energy(run.t, state, run.rate), system.statistics(state)
-        self._steps.append(
-            (run.t, dt, mass, energy.value, energy.log, seen.minimum, float(seen.atoms), float(seen.clusters), seen.cell_mass)
-        )
+        counts = float(seen.atoms), float(seen.clusters)
+        self.steps.append((run.t, dt, mass, energy.value, energy.log, seen.minimum, *counts, seen.cell_mass))
 
     def solution(self, status: str) -> Solution:
         """The run so far; of one that is not done, the last good state is a further output."""
-        times, states = self._times, self._states
-        if status != "done" and not (times and times[-1] >= self._last[0]):
-            times, states = [*times, self._last[0]], [*states, self._last[1]]
-        d = self.system.measure(self._last[1]).dimension
+        times, states = self.times, self._states
+        if status != "done" and not (times and times[-1] >= self._t):
+            times, states = [*times, self._t], [*states, self.state]
+        d = self.system.measure(self.state).dimension
+        work = ", ".join(f"{count} by {name}" for name, count in sorted(self._work.items()) if count)
+        method = {"stepper": self._stepper.describe()} | self.system.described() | ({"points evaluated": work} if work else {})
         return Solution(
             system=self.system,
             times=np.array(times),
             columns=self.system.columns(states),
-            history=np.array(self._steps, dtype=HISTORY_TYPE).view(np.recarray),
+            history=np.array(self.steps, dtype=HISTORY_TYPE).view(np.recarray),
             events=np.array(self._events, dtype=event_type(d)).view(np.recarray),
             status=status,
-            record=self._given | self._made() | self._origin,
+            record=self._given | method | {"versions": versions()} | self._origin,
         )
-
-    def _made(self) -> dict[str, Any]:
-        """How the run is made, in words."""
-        work = {name: count for name, count in sorted(self._work.items()) if count}
-        evaluated = {"points evaluated": ", ".join(f"{count} by {name}" for name, count in work.items())} if work else {}
-        return {"stepper": self._stepper.describe()} | self.system.described() | evaluated | {"versions": versions()}
 
 
 def versions() -> dict[str, str]:

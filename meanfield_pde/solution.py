@@ -105,10 +105,9 @@ class Solution(Record):
         lines = [f"{self.kind}: {self.status}, t = {self.times[-1]:.6g}, {len(self.history)} steps, {len(self.times)} outputs"]
         if len(self.history):
             first, last = self.history[0], self.history[-1]
-            lines.append(
-                f"mass {last.mass:.15g} (largest drift {np.abs(self.history.mass - self.measure(0).total).max():.1e}), "
-                f"minimum {self.history.minimum.min():.3g}, log energy {first.log_energy:.6g} -> {last.log_energy:.6g}"
-            )
+            drift = np.abs(self.history.mass - self.measure(0).total).max()
+            energies = f"log energy {first.log_energy:.6g} -> {last.log_energy:.6g}"
+            lines.append(f"mass {last.mass:.15g} (largest drift {drift:.1e}), minimum {self.history.minimum.min():.3g}, {energies}")
             if len(self.events):
                 counts = Counter(self.events.kind.tolist())
                 happened = ", ".join(f"{count} {kind}" for kind, count in counts.items())

@@ -5,7 +5,8 @@ Data in: a system, a start, times. Data out: `Solution`. Output times are hit ex
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import Recorder
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.phased import resolve_stepper
 from meanfield_pde.stepping.stepper import Integration, Stepper
 from meanfield_pde.systems.system import SolveError, System
 
@@ -59,10 +60,10 @@ def solve(
     times = output_times(t_end, save_every, save_at)
     method = resolve_stepper(stepper, cfl, system)
     state = system.begin(start)
-    watchers, report = _watchers(callbacks), _checked_progress(progress)
+    watchers, report = _observers(callbacks, progress)
     if checkpoint is not None:
         inputs.instance("checkpoint", checkpoint, Checkpoint)
-    given = _checked_record(record)
+    given = {} if record is None else _checked_record(record)
     writer = None if checkpoint is None else CheckpointWriter(checkpoint, method, times, t_end)
     recorder = Recorder(system, method, state, given)
     return _finished(lambda: method.begin(system, state, 0.0, t_end), times, t_end, recorder, watchers, report, writer)
@@ -83,9 +84,8 @@ def resume(
     """
     stored = read_checkpoint(path, kinds)
     system = stored.solution.system
-    watchers, report = _watchers(callbacks), _checked_progress(progress)
-    recorder = Recorder.resumed(stored)
-    writer = CheckpointWriter.resumed(stored)
+    watchers, report = _observers(callbacks, progress)
+    recorder, writer = Recorder.resumed(stored), CheckpointWriter.resumed(stored)
 
     def begin() -> Integration:
         run = stored.stepper.resume(system, recorder.state, stored.memory, stored.t_end)
@@ -105,9 +105,7 @@ def output_times(t_end: float, save_every: float | None, save_at: ArrayLike | No
             raise ValueError("save_at is empty, wanted at least one time")
         if times[0] < 0 or times[-1] > t_end:
             raise ValueError(f"save_at runs from {times[0]:g} to {times[-1]:g}, wanted times in [0, {t_end:g}]")
-        if (np.diff(times) <= 0).any():
-            (index,) = inputs.first_index(np.diff(times) <= 0)
-            raise ValueError(f"save_at[{index + 1}] is {times[index + 1]:g} after {times[index]:g}, wanted increasing times")
+        inputs.increasing("save_at", times, "times")
         return times
     if save_every is None:
         return np.array([0.0, t_end])
@@ -118,28 +116,33 @@ def output_times(t_end: float, save_every: float | None, save_at: ArrayLike | No
     return np.append(multiples[multiples < t_end * (1 - 1e-12)], t_end)
 
 
-def _watchers(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
-    watchers = tuple(inputs.sequence("callbacks", callbacks, "a list of functions of (t, measure)"))
+def _observers(callbacks: Iterable[Callback], progress: bool | Progress) -> tuple[list[Callback], bool | Progress]:
+    watchers = inputs.sequence("callbacks", callbacks, "a list of functions of (t, measure)")
     for i, watcher in enumerate(watchers):
         inputs.function(f"callbacks[{i}]", watcher, "a function of (t, measure)")
-    return watchers
+    return watchers, progress if callable(progress) else inputs.flag("progress", progress)
 
 
-def _checked_record(record: Mapping[str, Any] | None) -> dict[str, Any]:
+def _checked_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """A copy, as a results file gives it back."""
-    if record is None:
-        return {}
     try:
         if isinstance(record, Mapping) and all(isinstance(name, str) for name in record):
-            given = json.loads(json.dumps(dict(record), sort_keys=True))
-            return dict(given)
+            return dict(json.loads(json.dumps(dict(record), sort_keys=True)))
     except (TypeError, ValueError, RecursionError):
         pass
     raise ValueError(f"record is {inputs.shown(record)}, wanted names and plain values")
 
 
-def _checked_progress(progress: bool | Progress) -> bool | Progress:
-    return progress if callable(progress) else inputs.flag("progress", progress)
+@contextmanager
+def _failure_kept(recorder: Recorder, writer: CheckpointWriter | None) -> Iterator[None]:
+    """Hands a failed run over as far as it went."""
+    try:
+        yield
+    except SolveError as error:
+        error.solution = recorder.solution(f"failed: {error}")
+        if writer is not None:
+            writer.put(error.solution)
+        raise
 
 
 def _finished(
@@ -147,56 +150,35 @@ def _finished(
     times: FloatArray,
     t_end: float,
     recorder: Recorder,
-    watchers: tuple[Callback, ...],
+    watchers: list[Callback],
     progress: bool | Progress,
     writer: CheckpointWriter | None,
 ) -> Solution:
-    """The solution of a run from where it begins; a failed one is handed over as far as it went."""
-    with progress_bar(progress, recorder.system.kind) as report:
-        try:
-            status = _run(begin(), times, t_end, recorder, watchers, report, writer)
-        except SolveError as error:
-            error.solution = recorder.solution(f"failed: {error}")
-            if writer is not None:
-                writer.fail(error.solution)
-            raise
+    """The solution of a run from where it begins."""
+    system, status = recorder.system, None
+    stops = np.union1d(times, [*system.model.breaks, t_end])
+    with progress_bar(progress, system.kind) as report, _failure_kept(recorder, writer):
+        run = begin()
+        while True:
+            while len(recorder.times) < len(times) and (t := float(times[len(recorder.times)])) <= run.t:
+                recorder.save(t, run.state_at(t))
+            if run.t >= t_end and status is None:
+                status = "done"
+            elif writer is not None and (status is not None or writer.due(run.t, len(recorder.steps))):
+                writer.write(recorder.solution(RUNNING), len(recorder.times), run.memory(), run.work)
+            if status is not None:
+                break
+            before = run.t
+            try:
+                run.advance(float(stops[np.searchsorted(stops, before, side="right")]))
+            except OverflowError as error:
+                raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
+            recorder.log(run, run.t - before)
+            report(run.t, t_end)
+            measure = system.measure(run.state)
+            reasons = [reason for watcher in watchers if isinstance(reason := watcher(run.t, measure), str)]
+            status = f"stopped at t = {run.t:.9g}: {reasons[0]}" if reasons else None
     solution = recorder.solution(status)
     if writer is not None and status == "done":
         writer.finish(solution)
     return solution
-
-
-def _run(
-    run: Integration,
-    times: FloatArray,
-    t_end: float,
-    recorder: Recorder,
-    watchers: tuple[Callback, ...],
-    report: Progress,
-    writer: CheckpointWriter | None,
-) -> str:
-    system, saved, reason = recorder.system, recorder.outputs, None
-    stops = np.union1d(times, [*system.model.breaks, t_end])
-    while True:
-        while saved < len(times) and times[saved] <= run.t:
-            recorder.save(float(times[saved]), run.state_at(float(times[saved])))
-            saved += 1
-        if run.t >= t_end and reason is None:
-            return "done"
-        if writer is not None and (reason is not None or writer.due(run.t, recorder.steps)):
-            writer.write(recorder.solution(RUNNING), recorder.outputs, run.memory(), run.work)
-        if reason is not None:
-            return reason
-        before = run.t
-        try:
-            run.advance(float(stops[np.searchsorted(stops, run.t, side="right")]))
-        except OverflowError as error:
-            raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
-        recorder.log(run, run.t - before)
-        report(run.t, t_end)
-        reason = _asked_to_stop(watchers, run.t, system.measure(run.state))
-
-
-def _asked_to_stop(watchers: tuple[Callback, ...], t: float, measure: Measure) -> str | None:
-    reasons = [reason for watcher in watchers if isinstance(reason := watcher(t, measure), str)]
-    return f"stopped at t = {t:.9g}: {reasons[0]}" if reasons else None

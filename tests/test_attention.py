@@ -15,8 +15,7 @@ from meanfield_pde import exact
 from meanfield_pde.laws.law import Uniform, VonMisesFisher, sample
 from meanfield_pde.laws.projection import project
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, icosahedral
 from meanfield_pde.models.attention import Attention
 from meanfield_pde.sphere import dot, normalise, tangent
 

@@ -13,7 +13,7 @@ from meanfield_pde.diagnostics.measures import close_pairs, clusters, energy, en
 from meanfield_pde.integrals.scaled import Scaled
 from meanfield_pde.laws.law import Uniform, sample
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import icosahedral
 from meanfield_pde.models.attention import Attention
 from meanfield_pde.sphere import FloatArray, distance, normalise, surface_area
 

@@ -7,13 +7,11 @@ import pytest
 from scipy.special import iv, ive
 
 from meanfield_pde import exact
-from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.law import Mixture, Moebius, Smoothed, Uniform, VonMisesFisher, sample
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, icosahedral
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.sphere import normalise, surface_area, tangent
 
@@ -351,7 +349,7 @@ def test_smoothed_is_a_mixture_of_caps():
 def test_smoothed_in_blocks(monkeypatch):
     points = sample(Uniform(3), 200, seed=0)
     whole = Smoothed(tokens_of(3), 0.2)(points)
-    monkeypatch.setattr("meanfield_pde.laws.smoothed.CHUNK_BYTES", 8 * 3 * 7 * 30)
+    monkeypatch.setattr("meanfield_pde.laws.law.CHUNK_BYTES", 8 * 3 * 7 * 30)
     np.testing.assert_array_equal(Smoothed(tokens_of(3), 0.2)(points), whole)
 
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.polygons import polygon_edges
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import voronoi
@@ -337,7 +335,7 @@ def test_numpy_integers_count():
 def test_level_7_fits_in_memory():
     """Peak resident memory of a process that makes 163 842 cells, in KiB as Linux counts it."""
     program = (
-        "from meanfield_pde.mesh.icosahedral import icosahedral; "
+        "from meanfield_pde.mesh.families import icosahedral; "
         "print(icosahedral(7).n_cells, next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
     cells, peak = map(int, subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())

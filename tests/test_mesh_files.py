@@ -15,9 +15,7 @@ from meanfield_pde.files import vtk_xml
 from meanfield_pde.files.meshes import read_mesh, write_mesh
 from meanfield_pde.files.vtk import grid
 from meanfield_pde.files.vtk import write_xml as write_vtu
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.voronoi import circumcenters, voronoi
 from meanfield_pde.records import equal
 from meanfield_pde.sphere import distance, normalise, surface_area
@@ -561,7 +559,7 @@ def test_names_and_folders(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     limited = (
-        "import resource, sys, signal; from meanfield_pde.mesh.icosahedral import icosahedral\n"
+        "import resource, sys, signal; from meanfield_pde.mesh.families import icosahedral\n"
         "from meanfield_pde.files.meshes import write_mesh\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
         "try: write_mesh(sys.argv[1], icosahedral(4))\n"

@@ -6,15 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from meanfield_pde.laws.law import Mixture, Moebius, Uniform, VonMisesFisher, sample
+from meanfield_pde.laws.law import Mixture, Moebius, Smoothed, Uniform, VonMisesFisher, sample
 from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import bin_tokens, project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh import quadrature
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.cubed_sphere import cubed_sphere
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.mesh.polygons import polygon_edges
 from meanfield_pde.mesh.quadrature import cell_integrals

@@ -14,8 +14,7 @@ import meanfield_pde as mf
 from meanfield_pde.cases import stopping
 from meanfield_pde.cases.case import make_case, read_case
 from meanfield_pde.cli import main
-from meanfield_pde.stepping.choice import resolve_stepper
-from meanfield_pde.stepping.phased import Phased
+from meanfield_pde.stepping.phased import Phased, resolve_stepper
 
 TEXT = """
 t_end = 2.0

@@ -10,8 +10,7 @@ from scipy.integrate import solve_ivp
 import meanfield_pde as mf
 from meanfield_pde.sphere import distance
 from meanfield_pde.stepping import ssp
-from meanfield_pde.stepping.choice import resolve_stepper
-from meanfield_pde.stepping.phased import Phased
+from meanfield_pde.stepping.phased import Phased, resolve_stepper
 from meanfield_pde.stepping.ssp import TABLEAUS
 from meanfield_pde.stepping.stepper import SMALLEST_STEP
 

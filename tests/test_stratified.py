@@ -12,8 +12,7 @@ from meanfield_pde.laws.perturbed import PerturbedUniform
 from meanfield_pde.laws.projection import project
 from meanfield_pde.laws.stratified import stratified
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.circle import circle
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import circle, icosahedral
 from meanfield_pde.sphere import distance
 
 TWO_CAPS = Mixture([VonMisesFisher([1, 0.3, 0.2], 3.0), VonMisesFisher([-1, 0.3, 0.8], 40.0)], [0.6, 0.4])

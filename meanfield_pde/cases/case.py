@@ -15,16 +15,15 @@ from meanfield_pde.diagnostics.stages import Metastable, metastable
 from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.tokens import read_tokens
 from meanfield_pde.kinds import LAWS, MESHES, MODELS, chosen, construct, with_own
-from meanfield_pde.laws.law import Law, sample
+from meanfield_pde.laws.law import Law, Smoothed, sample
 from meanfield_pde.laws.projection import bin_tokens, project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.velocity import VelocityModel, as_model
 from meanfield_pde.solve import output_times
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.stepping.adaptive import Adaptive
-from meanfield_pde.stepping.choice import resolve_stepper
+from meanfield_pde.stepping.phased import resolve_stepper
 from meanfield_pde.stepping.stepper import Stepper
 from meanfield_pde.systems.density import MeanFieldPDE, State
 from meanfield_pde.systems.particles import ParticleSystem
@@ -80,17 +79,10 @@ def read_tables(what: str, file: Path, reads: Callable[[str], Any] = tomllib.loa
 def check_tables(what: str, given: Mapping[str, Any], values: Iterable[str], tables: Iterable[str], needed: Iterable[str]) -> None:
     """ValueError unless all keys are names of plain values or of tables, the tables are tables, and the needed keys are there."""
     inputs.known_keys(what, given, (*values, *tables))
-    check_needed(what, given, needed)
+    inputs.needed_keys(what, given, needed)
     for name in tables:
         if not isinstance(given.get(name, {}), Mapping):
             raise ValueError(f"{what}: {name} is {given[name]!r}, wanted a table [{name}]")
-
-
-def check_needed(what: str, given: Mapping[str, Any], needed: Iterable[str]) -> None:
-    """ValueError for the first of the needed keys that is missing."""
-    for name in needed:
-        if name not in given:
-            raise ValueError(f"{what}: {name} is missing")
 
 
 def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = (), kinds: Iterable[type] = ()) -> Case:
@@ -124,17 +116,17 @@ def file_digest(path: Path) -> str:
 
 def _atoms(table: Mapping[str, Any]) -> Measure:
     """Heavy tokens that start beside the law, which then has the rest of the mass."""
-    check_needed("atoms", table, ("points", "masses"))
+    inputs.needed_keys("atoms", table, ("points", "masses"))
     atoms: Measure = construct("atoms", Measure, table)
     if atoms.total > 1:
         raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
     return atoms
 
 
-def _limit(tables: Mapping[str, Any], attention: VelocityModel, start: "_Start", atoms: Measure | None, folder: Path) -> Run:
+def _limit(tables: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None, folder: Path) -> Run:
     system, stepper = make_system(tables["mesh"], tables.get("solver", {}), attention, folder)
-    share = 1.0 if atoms is None else 1.0 - atoms.total
-    begin = State(share * start.averages(system.mesh), atoms)
+    averages = bin_tokens(system.mesh, start) if isinstance(start, Measure) else project(system.mesh, start)
+    begin = State((1.0 if atoms is None else 1.0 - atoms.total) * averages, atoms)
     system.begin(begin)  # bad input is refused here, before any file is made
     return Run(system, begin, stepper)
 
@@ -148,13 +140,19 @@ def make_system(
     return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
 
 
-def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: "_Start", atoms: Measure | None) -> Run:
+def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None) -> Run:
     inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
     system = ParticleSystem(attention, method=table.get("method", "direct"))
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
     stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
-    tokens = start.tokens({key: table[key] for key in ("count", "seed") if key in table})
-    begun = system.begin(tokens)
+    draw = {key: table[key] for key in ("count", "seed") if key in table}
+    if isinstance(start, (Measure, Smoothed)):
+        if draw:
+            raise ValueError(f"particles.{next(iter(draw))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
+        begun = system.begin(start.tokens if isinstance(start, Smoothed) else start)
+    else:
+        inputs.needed_keys("particles", draw, ("count", "seed"))
+        begun = system.begin(sample(start, **draw))
     if atoms is not None:
         if atoms.dimension != begun.dimension:
             raise ValueError(f"atoms: points lie in R^{atoms.dimension}, the start in R^{begun.dimension}")
@@ -162,39 +160,15 @@ def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: "_Start",
     return Run(system, begun, stepper)
 
 
-@dataclass(frozen=True)
-class _Start:
-    """A law; or tokens of one's own, which have a law if they are smoothed onto the mesh and none if they are binned."""
-
-    law: Law | None
-    own_tokens: Measure | None = None
-
-    def averages(self, mesh: SphereMesh) -> FloatArray:
-        if self.law is not None:
-            return project(mesh, self.law)
-        assert self.own_tokens is not None, "a start is a law or tokens"
-        return bin_tokens(mesh, self.own_tokens)
-
-    def tokens(self, table: Mapping[str, Any]) -> FloatArray | Measure:
-        if self.own_tokens is not None:
-            if table:
-                raise ValueError(f"particles.{next(iter(table))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
-            return self.own_tokens
-        assert self.law is not None, "a start is a law or tokens"
-        check_needed("particles", table, ("count", "seed"))
-        return sample(self.law, **table)
-
-
-def _start(table: Mapping[str, Any], folder: Path) -> _Start:
+def _start(table: Mapping[str, Any], folder: Path) -> Law | Measure:
+    """A law; or tokens of one's own, which are smoothed onto the mesh (`Smoothed`) or binned."""
     if table.get("kind") != "tokens":
-        return _Start(make_law("start", table, others=("tokens",)))
+        return make_law("start", table, others=("tokens",))
     inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
-    check_needed("start", table, ("file",))
+    inputs.needed_keys("start", table, ("file",))
     options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     measure = read_tokens(folder / str(table["file"]), **options)
-    if "bandwidth" not in table:
-        return _Start(None, measure)
-    return _Start(Smoothed(measure, inputs.number("start.bandwidth", table["bandwidth"], above=0.0)), measure)
+    return Smoothed(measure, inputs.number("start.bandwidth", table["bandwidth"], above=0.0)) if "bandwidth" in table else measure
 
 
 def make_model(table: Mapping[str, Any], kinds: Iterable[type] = ()) -> VelocityModel:
@@ -207,8 +181,7 @@ def make_law(where: str, table: Mapping[str, Any], others: tuple[str, ...] = ())
     if isinstance(table, Mapping) and table.get("kind") == "mixture":
         parts = inputs.sequence(f"{where}.laws", table.get("laws", ()), "a list of laws")
         table = {**table, "laws": [make_law(f"{where}.laws[{i}]", part) for i, part in enumerate(parts)]}
-    law: Law = chosen(where, table, {**LAWS, **dict.fromkeys(others, Law)})
-    return law
+    return chosen(where, table, {**LAWS, **dict.fromkeys(others, Law)})
 
 
 def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
@@ -216,5 +189,4 @@ def make_mesh(table: Mapping[str, Any], folder: Path = Path()) -> SphereMesh:
     if "file" in table:
         inputs.known_keys("mesh", table, ("file",))
         return read_mesh(folder / str(table["file"]))
-    mesh: SphereMesh = chosen("mesh", table, MESHES)
-    return mesh
+    return chosen("mesh", table, MESHES)

@@ -13,7 +13,7 @@ from meanfield_pde.diagnostics.distances import BYTES_PER_PAIR, aggregate, wasse
 from meanfield_pde.diagnostics.measures import order_parameter
 from meanfield_pde.files.tables import write_csv
 from meanfield_pde.measure import Measure
-from meanfield_pde.mesh.icosahedral import icosahedral
+from meanfield_pde.mesh.families import icosahedral
 from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray

@@ -60,15 +60,11 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one run. stepper, times, t_end: what `resume` must know. earlier: the checkpoint that the run continues."""
+    """Writes the checkpoints of one run. stepper, times, t_end: what `resume` must know."""
 
-    def __init__(
-        self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float, earlier: "StoredCheckpoint | None" = None
-    ) -> None:
+    def __init__(self, rule: Checkpoint, stepper: Stepper, times: FloatArray, t_end: float) -> None:
         self._rule, self._settings = rule, {"stepper": described(stepper, "stepper"), "t_end": t_end, "times": times}
-        self._begun = earlier is not None
-        self._t = 0.0 if earlier is None else float(earlier.solution.times[-1])
-        self._steps = 0 if earlier is None else len(earlier.solution.history)
+        self._begun, self._t, self._steps = False, 0.0, 0
         self._clock, self._took = time.monotonic(), 0.0
 
     @classmethod
@@ -77,7 +73,9 @@ class CheckpointWriter:
         if stored.source != stored.rule.path:
             os.replace(stored.source, stored.rule.path)
         remove_parts(stored.rule.path, stored.rule.previous)
-        return cls(stored.rule, stored.stepper, stored.times, stored.t_end, stored)
+        writer = cls(stored.rule, stored.stepper, stored.times, stored.t_end)
+        writer._begun, writer._t, writer._steps = True, float(stored.solution.times[-1]), len(stored.solution.history)
+        return writer
 
     def due(self, t: float, steps: int) -> bool:
         """Whether there is no checkpoint yet, or the rule asks for one at this time and number of steps."""
@@ -93,9 +91,8 @@ class CheckpointWriter:
         """Keep a run. solution: its outputs, and its state as the last row. outputs: how many of the rows were asked for."""
         begun = time.monotonic()
         rule = {name: value for name, value in asdict(self._rule).items() if name != "path"}
-        digests = _digests(solution)
-        kept = self._settings | {"outputs": outputs, "work": dict(work), "memory": dict(memory), "rule": rule, "digests": digests}
-        self._put(solution, kept)
+        kept = {"outputs": outputs, "work": dict(work), "memory": dict(memory), "rule": rule, "digests": _digests(solution)}
+        self.put(solution, self._settings | kept)
         self._t, self._steps = float(solution.times[-1]), len(solution.history)
         self._clock = time.monotonic()
         self._took = self._clock - begun
@@ -105,12 +102,8 @@ class CheckpointWriter:
         save(self._rule.path, solution)
         self._rule.previous.unlink(missing_ok=True)
 
-    def fail(self, solution: Solution) -> None:
-        """Write what a failed run reached; its last checkpoint is kept under the name of the previous one."""
-        self._put(solution)
-
-    def _put(self, solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
-        """Replace the newest file, which becomes the previous one if this run wrote it."""
+    def put(self, solution: Solution, memory: Mapping[str, Any] | None = None) -> None:
+        """Replace the newest file, which becomes the previous one if this run wrote it. memory: None for a run that failed."""
         path, previous = self._rule.path, self._rule.previous
         if not self._begun:
             described(solution.system, "system")  # an earlier run's files stay if this one's system cannot be stored
@@ -143,32 +136,28 @@ def read_checkpoint(path: str | os.PathLike[str], kinds: Iterable[type] = ()) ->
     run is done, or a class is missing.
     """
     rule, own = Checkpoint(inputs.file_path("path", path)), own_classes(kinds)
-    found = [source for source in (rule.path, rule.previous) if source.is_file()]
-    if not found:
-        raise FileNotFoundError(f"no checkpoint {rule.path}")
     problems = []
-    for source in found:
+    for source in filter(Path.is_file, (rule.path, rule.previous)):
         try:
             return _read(source, rule, own)
         except (_OverError, UnknownKindError):
             raise
         except ValueError as error:
             problems.append(str(error))
-    raise ValueError("; ".join(problems))
+    raise ValueError("; ".join(problems)) if problems else FileNotFoundError(f"no checkpoint {rule.path}")
 
 
 def newest(path: Path, kinds: Iterable[type] = ()) -> Path:
     """The newest whole checkpoint or results file of a run; `path` itself if there is none."""
     rule = Checkpoint(path)
-    for source in (rule.path, rule.previous):
-        if source.is_file():
-            try:
-                load(source, kinds)
-            except UnknownKindError:
-                raise
-            except ValueError:
-                continue
+    for source in filter(Path.is_file, (rule.path, rule.previous)):
+        try:
+            load(source, kinds)
             return source
+        except UnknownKindError:
+            raise
+        except ValueError:
+            continue
     return path
 
 
@@ -197,15 +186,12 @@ def _digests(solution: Solution) -> dict[str, str]:
     """SHA-256 of the last state, of the system and of what the run was made from."""
     measure = solution.measure(-1)
     state = [solution.times, np.asarray(solution.masses[-1]), measure.points, measure.masses, np.asarray(solution.history)]
-    parts = {"state": state, "system": described(solution.system, "system"), "record": solution.record}
-    return {name: _digest(part) for name, part in parts.items()}
-
-
-def _digest(nested: Any) -> str:
-    """SHA-256 of nested plain values and arrays."""
-    text, arrays = flattened(nested)
-    digest = hashlib.sha256(text.encode())
-    for values in arrays.values():
-        digest.update(f"{values.dtype.str}{values.shape}".encode())
-        digest.update(values.tobytes())
-    return digest.hexdigest()
+    digests = {}
+    for name, part in {"state": state, "system": described(solution.system, "system"), "record": solution.record}.items():
+        text, arrays = flattened(part)
+        digest = hashlib.sha256(text.encode())
+        for values in arrays.values():
+            digest.update(f"{values.dtype.str}{values.shape}".encode())
+            digest.update(values.tobytes())
+        digests[name] = digest.hexdigest()
+    return digests

@@ -9,13 +9,11 @@ Source of the format: https://docs.vtk.org/en/latest/vtk_file_formats/index.html
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meanfield_pde import inputs
 from meanfield_pde.files import contents
@@ -27,12 +25,7 @@ from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.mesh.voronoi import circumcenters
 from meanfield_pde.sphere import FloatArray, IntArray, normalise, triangle_area
 
-READERS: dict[str, Callable[[bytes], Contents]] = {
-    ".vtu": read_vtk_xml,
-    ".vtp": read_vtk_xml,
-    ".stl": contents.read_stl,
-    ".obj": contents.read_obj,
-}
+READERS = {".vtu": read_vtk_xml, ".vtp": read_vtk_xml, ".stl": contents.read_stl, ".obj": contents.read_obj}
 SURFACE = (TRIANGLE, POLYGON, QUAD)
 PROJECTED = 1e-5
 """Points no farther than this from the unit sphere (float32 files are 1e-7 off) are moved onto it; others are refused."""
@@ -107,22 +100,20 @@ def _cells(path: Path) -> _Cells:
     kept = np.isin(file.types, wanted)
     lower = np.isin(file.types, VERTICES if LINE in wanted else (*VERTICES, LINE, POLY_LINE))
     strange = ~(kept | lower)
-    inputs.refuse(
-        strange if strange.any() or kept.any() else ~kept,
-        lambda cell: (
-            f"cell {cell} has VTK cell type {file.types[cell]}, wanted triangles (5), polygons (7) and quadrilaterals (9), or lines (3)"
-        ),
-    )
+    bad = strange if strange.any() or kept.any() else ~kept
+    types = "triangles (5), polygons (7) and quadrilaterals (9), or lines (3)"
+    inputs.refuse(bad, lambda cell: f"cell {cell} has VTK cell type {file.types[cell]}, wanted {types}")
     sizes = np.diff(file.offsets)
     corners, sizes = file.cell_vertices[np.repeat(kept, sizes)], sizes[kept]
     least = 2 if LINE in wanted else 3
     inputs.refuse(sizes < least, lambda cell: f"cell {cell} has {sizes[cell]} corners, wanted at least {least}")
-    dropped = int((~kept).sum())
     arrays = {name: inputs.array(name, values[kept], ("n_cells", *values.shape[1:])) for name, values in file.arrays.items()}
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    cells = _Cells(file.points, file.types[kept], offsets, corners, arrays, file.name, point_ids=np.arange(len(file.points)))
-    cells = cells.mended((dropped, f"dropped {dropped} cells that are points or lines"))
-    return _without_doubled_points(_on_the_sphere(_without_unused_points(cells)))
+    used, corners = np.unique(corners, return_inverse=True)
+    cells = _Cells(file.points[used], file.types[kept], offsets, corners.ravel(), arrays, file.name, point_ids=used)
+    dropped, unused = int((~kept).sum()), len(file.points) - len(used)
+    told = (dropped, f"dropped {dropped} cells that are points or lines"), (unused, f"dropped {unused} points that belong to no cell")
+    return _without_doubled_points(_on_the_sphere(cells.mended(*told)))
 
 
 def _contents(path: Path) -> Contents:
@@ -134,13 +125,6 @@ def _contents(path: Path) -> Contents:
             raise ValueError("it is not a file, wanted a mesh file")
         raise FileNotFoundError(f"{path}: there is no such file, wanted a mesh file")
     return READERS[path.suffix.lower()](path.read_bytes())
-
-
-def _without_unused_points(file: _Cells) -> _Cells:
-    used, cell_vertices = np.unique(file.cell_vertices, return_inverse=True)
-    count = len(file.points) - len(used)
-    told = (count, f"dropped {count} points that belong to no cell")
-    return file.mended(told, points=file.points[used], point_ids=file.point_ids[used], cell_vertices=cell_vertices.ravel())
 
 
 def _on_the_sphere(file: _Cells) -> _Cells:
@@ -201,14 +185,11 @@ def _sphere(file_name: str, file: _Cells) -> SphereMesh:
         centers = candidates if (_least_fan(candidates, file, start, end) > 0).all() else centroids
     mesh = polygon_mesh(file.name or file_name, file.points, file.offsets, cell_vertices, centers=centers, repairs=file.repairs)
     for name, inner in (("centroid", centroids), ("center", centers)):
-        _refuse_folded(name, _least_fan(inner, file, start, end) <= 0)
+        folded = _least_fan(inner, file, start, end) <= 0
+        wrong = f"its {name} lies outside it ({folded.sum()} such cells), wanted cells star-shaped about it"
+        inputs.refuse(folded, lambda cell, wrong=wrong: f"cell {cell} is folded or {wrong}")
     _refuse_other_areas(file, mesh.areas)
     return mesh
-
-
-def _refuse_folded(name: str, folded: NDArray[np.bool_]) -> None:
-    others = f"({folded.sum()} such cells)"
-    inputs.refuse(folded, lambda cell: f"cell {cell} is folded or its {name} lies outside it {others}, wanted cells star-shaped about it")
 
 
 def _refuse_same_cells(offsets: IntArray, cell_vertices: IntArray) -> None:
@@ -229,9 +210,8 @@ def _counter_clockwise(points: FloatArray, offsets: IntArray, cell_vertices: Int
     start, end = polygon_edges(offsets, cell_vertices)
     middle = np.add.reduceat(points[start], offsets[:-1], axis=0)
     length = np.linalg.norm(middle, axis=1)
-    inputs.refuse(
-        length < NO_AREA, lambda cell: f"cell {cell} spans half the sphere, so that its inside is not known, wanted smaller cells"
-    )
+    wide = length < NO_AREA
+    inputs.refuse(wide, lambda cell: f"cell {cell} spans half the sphere, so that its inside is not known, wanted smaller cells")
     areas = polygon_areas(points, middle / length[:, None], offsets, start, end)
     perimeter = np.add.reduceat(np.linalg.norm(points[end] - points[start], axis=1), offsets[:-1])
     flat = np.abs(areas) <= NO_AREA * perimeter**2
@@ -249,21 +229,17 @@ def _least_fan(inner: FloatArray, file: _Cells, start: IntArray, end: IntArray) 
 
 def _circle(file_name: str, file: _Cells) -> SphereMesh:
     """Lines as arcs: each gap between neighbouring points on the circle must have exactly one line."""
-    n = len(file.points)
-    if len(file.types) != n:
-        raise ValueError(
-            f"the circle is not closed or covered twice, it has {len(file.types)} lines and {n} points, wanted as many of each"
-        )
+    n, n_lines = len(file.points), len(file.types)
+    if n_lines != n:
+        raise ValueError(f"the circle is not closed or covered twice, it has {n_lines} lines and {n} points, wanted as many of each")
     angles = np.arctan2(file.points[:, 1], file.points[:, 0])
     angles = np.where(angles < angles[0], angles + 2 * np.pi, angles)
     order = np.argsort(angles)
     rank = np.argsort(order)
     first, second = rank[file.cell_vertices.reshape(-1, 2)].T
     forward, backward = (first + 1) % n == second, (second + 1) % n == first
-    inputs.refuse(
-        ~(forward | backward),
-        lambda cell: f"cell {cell} joins two points that are not neighbours on the circle, wanted lines from each point to the next",
-    )
+    apart, wanted = ~(forward | backward), "lines from each point to the next"
+    inputs.refuse(apart, lambda cell: f"cell {cell} joins two points that are not neighbours on the circle, wanted {wanted}")
     arc = np.where(forward, first, second)
     counts = np.bincount(arc, minlength=n)
     if (counts != 1).any():
@@ -292,6 +268,5 @@ def _refuse_other_areas(file: _Cells, areas: FloatArray) -> None:
     if abs(total - sphere) > STORED_AREA * sphere:
         raise ValueError(f"cell_area sums to {total:.9g}, wanted {sphere:.9g}, the area of the sphere")
     bad = np.abs(stored - areas) > STORED_AREA * areas.max()
-    inputs.refuse(
-        bad, lambda at: f"cell_area[{at}] is {stored[at]:.9g}, wanted {areas[at]:.9g}, the area of the cell ({bad.sum()} such cells)"
-    )
+    wanted = f"the area of the cell ({bad.sum()} such cells)"
+    inputs.refuse(bad, lambda at: f"cell_area[{at}] is {stored[at]:.9g}, wanted {areas[at]:.9g}, {wanted}")

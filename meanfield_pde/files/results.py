@@ -74,9 +74,8 @@ def load(path: str | os.PathLike[str], kinds: Iterable[type] = ()) -> Solution:
     if not source.is_file():
         raise FileNotFoundError(f"no results file {source}")
     with source.open("rb") as stream:
-        is_archive = stream.read(len(ARCHIVE)) == ARCHIVE
-    if is_archive:
-        raise ValueError(f"{source} is a results file of format 2 or older (.npz), wanted format {FORMAT} ({SUFFIX})")
+        if stream.read(len(ARCHIVE)) == ARCHIVE:
+            raise ValueError(f"{source} is a results file of format 2 or older (.npz), wanted format {FORMAT} ({SUFFIX})")
     try:
         return _solution(vtkhdf.open_file(source), known)
     except UnknownKindError as error:
@@ -115,11 +114,10 @@ def _solution(file: "h5py.File", known: Kinds) -> Solution:
     run = _get(group[RUN])
     system = restored(run["system"], known)
     d = run["events"].dtype["place"].shape[0]
-    shown = {"masses": vtkhdf.cell_masses(file)} if system.mesh is not None else vtkhdf.points(file, d)
     return Solution(
         system=system,
         times=vtkhdf.read_times(file),
-        columns={**shown, **run["columns"]},
+        columns={**vtkhdf.read_columns(file, d, on_cells=system.mesh is not None), **run["columns"]},
         history=run["history"].astype(HISTORY_TYPE).view(np.recarray),
         events=run["events"].astype(event_type(d)).view(np.recarray),
         status=run["status"],

@@ -73,16 +73,13 @@ def _stored(file: Path) -> np.ndarray:
 
 
 def _written(file: Path) -> FloatArray:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty table is refused by its shape
-        return np.loadtxt(file, delimiter=",", ndmin=2, skiprows=_header_lines(file), encoding="utf-8")
-
-
-def _header_lines(file: Path) -> int:
     with file.open(encoding="utf-8") as lines:
         first = next(lines, "").split(",")
+    header_lines = 0
     try:
         [float(entry) for entry in first]
     except ValueError:
-        return 1
-    return 0
+        header_lines = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty table is refused by its shape
+        return np.loadtxt(file, delimiter=",", ndmin=2, skiprows=header_lines, encoding="utf-8")

@@ -22,10 +22,7 @@ def grid(mesh: SphereMesh) -> "pyvista.UnstructuredGrid":
     import pyvista
 
     sizes = np.diff(mesh.cell_offsets)
-    known = {2: LINE, 3: TRIANGLE, 4: QUAD}
-    types = np.full(mesh.n_cells, POLYGON, dtype=np.uint8)
-    for size, cell_type in known.items():
-        types[sizes == size] = cell_type
+    types = np.select([sizes == 2, sizes == 3, sizes == 4], [LINE, TRIANGLE, QUAD], POLYGON).astype(np.uint8)
     cells = np.insert(mesh.cell_vertices, mesh.cell_offsets[:-1], sizes)
     return pyvista.UnstructuredGrid(cells, types, in_space(mesh.vertices))
 

@@ -25,7 +25,7 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files.contents import CELL_ARRAYS, LINE, POLY_LINE, POLYGON, STRIP, VERTICES, Contents, refuse_strange_corners
 from meanfield_pde.files.vtk import vtk_messages
-from meanfield_pde.sphere import FloatArray, IntArray
+from meanfield_pde.sphere import FloatArray
 
 INTEGERS = {f"{sign}Int{bits}": f"{sign[:1].lower() or 'i'}{bits // 8}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 FLOATS = {"Float32": "f4", "Float64": "f8"}
@@ -94,14 +94,13 @@ def _piece(file: _File, piece: Element, groups: Mapping[str, int | None]) -> Con
     offsets, parts = np.zeros(1, dtype=np.int64), [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     for group, cell_type in groups.items():
         if n := _count(piece, f"NumberOf{group}", None if cell_type is None else "0"):
-            cells = piece.find(group)
-            ends = np.concatenate([[0], _integers(file, _named(cells, "offsets"), n)])
+            ends = np.concatenate([[0], _values(file, _named(piece, group, "offsets"), np.int64, n)])
             if (ends[1:] < ends[:-1]).any():
                 raise ValueError("its cell offsets fall, wanted offsets that rise from 0 to the length of the connectivity")
-            types = _integers(file, _named(cells, "types"), n) if cell_type is None else np.full(n, cell_type)
+            types = _values(file, _named(piece, group, "types"), np.int64, n) if cell_type is None else np.full(n, cell_type)
             if cell_type == LINE:
                 types[np.diff(ends) != 2] = POLY_LINE
-            parts.append((types, _integers(file, _named(cells, "connectivity"), int(ends[-1]))))
+            parts.append((types, _values(file, _named(piece, group, "connectivity"), np.int64, int(ends[-1]))))
             offsets = np.concatenate([offsets, offsets[-1] + ends[1:]])
     all_types, corners = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Contents(_points(file, piece), all_types, offsets, corners, _cell_arrays(file, piece, len(offsets) - 1))
@@ -133,34 +132,33 @@ def _joined(pieces: list[Contents], name: str | None) -> Contents:
 
 def _points(file: _File, piece: Element) -> FloatArray:
     n = _count(piece, "NumberOfPoints")
-    group = piece.find("Points")
-    array = None if group is None else group.find("DataArray")
+    array = piece.find("Points/DataArray")
     if array is None:
         if n:
             raise ValueError(f"it has {n} points and no array of them, wanted Points with a DataArray")
         return np.zeros((0, 3))
     if _count(array, "NumberOfComponents", "1") != 3:
         raise ValueError(f"its points have {_count(array, 'NumberOfComponents', '1')} coordinates, wanted 3")
-    return _values(file, array, FLOATS | INTEGERS, 3 * n).astype(np.float64).reshape(n, 3)
+    return _values(file, array, np.float64, 3 * n).reshape(n, 3)
 
 
 def _cell_arrays(file: _File, piece: Element, n: int) -> dict[str, FloatArray]:
     found = {}
     for name, columns in CELL_ARRAYS.items():
-        array = _find(piece.find("CellData"), name)
+        array = piece.find(f"CellData/*[@Name='{name}']")
         if array is None:
             continue
         if (given := _count(array, "NumberOfComponents", "1")) != columns:
             shapes = [f"({n},)" if width == 1 else f"({n}, {width})" for width in (given, columns)]
             raise ValueError(f"cell array {name!r} has shape {shapes[0]}, wanted {shapes[1]}")
-        values = _values(file, array, FLOATS | INTEGERS, n * columns).astype(np.float64)
+        values = _values(file, array, np.float64, n * columns)
         found[name] = values if columns == 1 else values.reshape(n, columns)
     return found
 
 
 def _name(file: _File, data: Element) -> str | None:
     """The field array "name", if it is one string."""
-    arrays = [array for group in data.findall("FieldData") for array in group if array.get("Name") == "name"]
+    arrays = data.findall("FieldData/*[@Name='name']")
     if len(arrays) != 1 or arrays[0].get("type") != "String" or _count(arrays[0], "NumberOfTuples", "1") != 1:
         return None
     array = arrays[0]
@@ -175,35 +173,28 @@ def _name(file: _File, data: Element) -> str | None:
         raise ValueError("its name is no text in UTF-8") from None
 
 
-def _find(group: Element | None, name: str) -> Element | None:
-    return None if group is None else next((array for array in group if array.get("Name") == name), None)
-
-
-def _named(group: Element | None, name: str) -> Element:
-    array = _find(group, name)
+def _named(piece: Element, group: str, name: str) -> Element:
+    array = piece.find(f"{group}/*[@Name='{name}']")
     if array is None:
         raise ValueError(f"its cells have no array {name!r}, wanted connectivity, offsets and, in a .vtu, types")
     return array
 
 
-def _integers(file: _File, array: Element, count: int) -> IntArray:
-    return _values(file, array, INTEGERS, count).astype(np.int64)
-
-
-def _values(file: _File, array: Element, types: dict[str, str], count: int) -> np.ndarray:
-    """The numbers of an array; ValueError unless it has one of these types and `count` numbers."""
+def _values(file: _File, array: Element, dtype: type, count: int) -> np.ndarray:
+    """The numbers of an array, as np.int64 or np.float64; ValueError unless it has `count` numbers, and integers for np.int64."""
+    types = INTEGERS if dtype is np.int64 else FLOATS | INTEGERS
     kind = types[_choice(array, "type", types, "missing")]
     if _is_text(array):
         numbers = _numbers(array, float if kind in FLOATS.values() else int)
         if len(numbers) != count:
             raise ValueError(f"array {_shown(array.get('Name'))} has {len(numbers)} values, wanted {count}")
         try:
-            return np.array(numbers, dtype=np.float64 if kind in FLOATS.values() else np.int64)
+            return np.array(numbers, dtype=np.float64 if kind in FLOATS.values() else np.int64).astype(dtype)
         except OverflowError:
             raise ValueError(f"array {_shown(array.get('Name'))} has an integer of more than 64 bits") from None
     stored = np.dtype(file.order + kind)
     with np.errstate(invalid="ignore"):  # numpy warns of signalling NaNs, which are refused later
-        return np.frombuffer(_stored(file, array, count * stored.itemsize), dtype=stored).astype(stored.newbyteorder("="))
+        return np.frombuffer(_stored(file, array, count * stored.itemsize), dtype=stored).astype(dtype)
 
 
 def _is_text(array: Element) -> bool:

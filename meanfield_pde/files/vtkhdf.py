@@ -1,4 +1,4 @@
-"""Runs in the VTKHDF layout: HDF5 that ParaView (5.12 or later) opens as cells or points with their times.
+"""Runs in the VTKHDF layout: HDF5 that ParaView (5.12 or later) opens as cells or points with their times; and plain arrays by name.
 
 Data in: times (n_t,), masses of cells (n_t, n_cells) and their mesh, or masses (n_t, n) and positions (n_t, n, d) of tokens. Data out: the
 group VTKHDF of a file, and from it the same arrays bit for bit, as `Rows` that are read when asked for. Cells are polygons of S^2 or
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meanfield_pde.files.contents import LINE, POLYGON
+from meanfield_pde.files.replacing import durable
 from meanfield_pde.files.vtk import in_space
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.records import Rows
@@ -73,6 +74,24 @@ def put(group: "h5py.Group", name: str, values: NDArray) -> None:
     group.create_dataset(name, data=values, **(_options(values.shape) if values.size else {}))
 
 
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Replace a file by arrays, each of at least one axis, in one move. Raises OSError if it cannot be written."""
+    with durable(path) as temporary, create(temporary) as file:
+        for name, values in arrays.items():
+            put(file, name, values)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of such a file, bit for bit. Raises OSError if it cannot be read, ValueError that says in a sentence how it is damaged."""
+    try:
+        with open_file(path) as file:
+            return {name: file[name][:] for name in file}
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+        raise ValueError(str(error)) from None
+
+
 def write_cells(file: "h5py.File", mesh: SphereMesh, times: FloatArray, masses: FloatArray) -> None:
     """The group VTKHDF of a density: mesh, times, and the cell arrays density and mass."""
     root = _root(file, "UnstructuredGrid")
@@ -109,13 +128,10 @@ def read_times(file: "h5py.File") -> FloatArray:
     return file[f"{ROOT}/Steps/Values"][:]
 
 
-def cell_masses(file: "h5py.File") -> Rows:
-    """(n_t, n_cells)."""
-    return _outputs(file, f"{ROOT}/CellData/mass", int(file[f"{ROOT}/NumberOfCells"][0]))
-
-
-def points(file: "h5py.File", d: int) -> dict[str, Rows]:
-    """Of tokens: masses (n_t, n) and positions (n_t, n, d)."""
+def read_columns(file: "h5py.File", d: int, on_cells: bool) -> dict[str, Rows]:
+    """Masses (n_t, n_cells) of cells; or masses (n_t, n) and positions (n_t, n, d) of tokens."""
+    if on_cells:
+        return {"masses": _outputs(file, f"{ROOT}/CellData/mass", int(file[f"{ROOT}/NumberOfCells"][0]))}
     n = int(file[f"{ROOT}/NumberOfPoints"][0])
     positions = f"{ROOT}/PointData/position" if d > 3 else f"{ROOT}/Points"
     return {"masses": _outputs(file, f"{ROOT}/PointData/mass", n), "positions": _outputs(file, positions, n, d)}
@@ -175,8 +191,7 @@ def _outputs(file: "h5py.File", name: str, n: int, *columns: int) -> Rows:
         try:
             return dataset[(slice(first * n, last * n), *part)].reshape(last - first, n, *columns)
         except (OSError, RuntimeError) as error:
-            raise ValueError(
-                f"{dataset.file.filename} is damaged, outputs {first} to {last - 1} of {name} cannot be read: {error}"
-            ) from None
+            where = f"outputs {first} to {last - 1} of {name}"
+            raise ValueError(f"{dataset.file.filename} is damaged, {where} cannot be read: {error}") from None
 
     return Rows((n_t, n, *columns), read)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import ducc0
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import eval_chebyt, eval_gegenbauer, gammaln
 
 from meanfield_pde import inputs
@@ -89,14 +89,19 @@ class PerturbedUniform:
         return result
 
     def _noise(self, points: FloatArray) -> FloatArray:
-        waves = np.zeros((self.max_degree + 1, self.max_degree + 1), dtype=np.complex128)
+        """Real part of sum_{k, m} waves_km Y_km on S^2 and sum_k waves_k e^{ik angle} on S^1, (m,)."""
+        largest = self.max_degree
+        if self.d == 2:
+            circular = np.array([0, *(np.sqrt(2) * (row[0] - 1j * row[1]) for row in self._coefficients)])
+            angle = np.arctan2(points[:, 1], points[:, 0])
+            return (np.exp(1j * np.outer(angle, np.arange(largest + 1))) @ circular).real
+        waves = np.zeros((largest + 1, largest + 1), dtype=np.complex128)
         for degree, row in enumerate(self._coefficients, start=1):
-            if self.d == 2:
-                waves[degree, degree] = np.sqrt(2) * (row[0] - 1j * row[1])
-            else:
-                waves[degree, 0] = np.sqrt(4 * np.pi) * row[0]
-                waves[degree, 1 : degree + 1] = np.sqrt(8 * np.pi) * (row[1::2] - 1j * row[2::2])
-        return _real_waves(self.d, waves, points)
+            waves[degree, 0] = np.sqrt(4 * np.pi) * row[0]
+            waves[degree, 1 : degree + 1] = np.sqrt(8 * np.pi) * (row[1::2] - 1j * row[2::2])
+        halved = np.concatenate([waves[order:, order] / (1 if order == 0 else 2) for order in range(largest + 1)])
+        places = spherical_angles(points)
+        return ducc0.sht.synthesis_general(alm=halved[None], spin=0, lmax=largest, mmax=largest, loc=places, epsilon=3e-13)[0]
 
     def _drawn_coefficients(self) -> tuple[FloatArray, ...]:
         """One row per degree; the field's variance is noise^2, equally from each degree."""
@@ -120,16 +125,6 @@ def _zonal(d: int, degree: int, cosine: FloatArray) -> FloatArray:
     return eval_gegenbauer(degree, order, cosine) / at_one
 
 
-def _real_waves(d: int, waves: NDArray[np.complex128], points: FloatArray) -> FloatArray:
-    """Real part of sum_{k, m} waves_km Y_km on S^2 and sum_k waves_kk e^{ik angle} on S^1, (m,)."""
-    largest = len(waves) - 1
-    if d == 2:
-        angle = np.arctan2(points[:, 1], points[:, 0])
-        return (np.exp(1j * np.outer(angle, np.arange(largest + 1))) @ np.diag(waves)).real
-    halved = np.concatenate([waves[order:, order] / (1 if order == 0 else 2) for order in range(largest + 1)])
-    return ducc0.sht.synthesis_general(alm=halved[None], spin=0, lmax=largest, mmax=largest, loc=spherical_angles(points), epsilon=3e-13)[0]
-
-
 def _mode(name: str, mode: tuple[int, float, ArrayLike], d: int) -> Mode:
     entries = inputs.sequence(name, mode, "(degree, amplitude, axis)")
     if len(entries) != 3:
@@ -138,8 +133,6 @@ def _mode(name: str, mode: tuple[int, float, ArrayLike], d: int) -> Mode:
     towards = direction(f"{name} axis", axis)
     if len(towards) != d:
         raise ValueError(f"{name} axis has {len(towards)} coordinates, wanted {d}")
-    return Mode(
-        inputs.integer(f"{name} degree", degree, low=1, most=LARGEST_DEGREE),
-        inputs.number(f"{name} amplitude", amplitude, low=-LARGEST_AMPLITUDE, high=LARGEST_AMPLITUDE),
-        tuple(towards),
-    )
+    degree = inputs.integer(f"{name} degree", degree, low=1, most=LARGEST_DEGREE)
+    amplitude = inputs.number(f"{name} amplitude", amplitude, low=-LARGEST_AMPLITUDE, high=LARGEST_AMPLITUDE)
+    return Mode(degree, amplitude, tuple(towards))

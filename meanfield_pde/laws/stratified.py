@@ -63,17 +63,13 @@ def stratified(law: Density, count: int, seed: int | Sequence[int]) -> Measure:
 
 
 def _quadrature(law: Density, count: int, generator: np.random.Generator) -> Measure:
-    rotation = Rotation.random(rng=generator).as_matrix()
-    mesh = voronoi(normalise(_fibonacci(count) @ rotation.T))
-    return Measure(mesh.centers, project(mesh, law) * mesh.areas)
-
-
-def _fibonacci(count: int) -> FloatArray:
-    """Points (count, 3) on a spiral, in zones of equal area, each a golden section of a turn after the one before."""
+    """Fibonacci points lie on a spiral, in zones of equal area, each a golden section of a turn after the one before."""
     i = np.arange(count)
     height, longitude = (2 * i + 1) / count - 1, np.pi * (np.sqrt(5) - 1) * i
     radius = np.sqrt(1 - height**2)
-    return np.stack([radius * np.cos(longitude), radius * np.sin(longitude), height], axis=1)
+    fibonacci = np.stack([radius * np.cos(longitude), radius * np.sin(longitude), height], axis=1)
+    mesh = voronoi(normalise(fibonacci @ Rotation.random(rng=generator).as_matrix().T))
+    return Measure(mesh.centers, project(mesh, law) * mesh.areas)
 
 
 def _quantiles(law: Density, count: int, generator: np.random.Generator) -> Measure:

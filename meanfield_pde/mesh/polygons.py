@@ -60,9 +60,8 @@ def arc_mesh(name: str, boundaries: FloatArray, centers: FloatArray | None = Non
     n = len(boundaries)
     ends = np.append(boundaries[1:], boundaries[0] + 2 * np.pi)
     middles = (boundaries + ends) / 2
-    vertices, at = np.arange(n), np.arange(n) if cell_ids is None else np.argsort(cell_ids)
-    right = np.arange(n) if cell_ids is None else cell_ids
-    left = np.roll(right, 1)
+    vertices, right = np.arange(n), np.arange(n) if cell_ids is None else cell_ids
+    left, at = np.roll(right, 1), np.argsort(right)
     points = on_circle(middles if centers is None else centers)[at]
     return SphereMesh(
         name=name,

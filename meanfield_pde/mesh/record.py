@@ -61,9 +61,8 @@ class SphereMesh(Record):
         if self.vertices.ndim != 2 or self.dimension not in (2, 3):
             raise ValueError(f"vertices has shape {self.vertices.shape}, wanted (n_vertices, 2) (circle) or (n_vertices, 3) (sphere)")
         if self.areas.ndim != 1 or self.face_cells.ndim != 2:
-            raise ValueError(
-                f"areas and face_cells have shapes {self.areas.shape} and {self.face_cells.shape}, wanted (n_cells,) and (n_faces, 2)"
-            )
+            shapes = f"{self.areas.shape} and {self.face_cells.shape}"
+            raise ValueError(f"areas and face_cells have shapes {shapes}, wanted (n_cells,) and (n_faces, 2)")
         d, n = self.dimension, len(self.areas)
         inputs.points("vertices", self.vertices, d, "n_vertices")
         inputs.points("centers", self.centers, d, n)

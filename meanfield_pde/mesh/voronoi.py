@@ -29,7 +29,10 @@ def voronoi(points: ArrayLike, lloyd_steps: int = 0) -> SphereMesh:
     inputs.unit_rows("points", generators)
     generators = normalise(generators)
     lloyd_steps = inputs.integer("lloyd_steps", lloyd_steps, low=0, most=MOST_LLOYD_STEPS)
-    _refuse_coincident(generators)
+    pairs = cKDTree(generators).query_pairs(SAME_POINT, output_type="ndarray")
+    if len(pairs):
+        i, j = sorted(pairs[0])
+        raise ValueError(f"points[{i}] and points[{j}] coincide ({len(pairs)} such pairs), wanted distinct generators")
     if d == 2:
         return _voronoi_circle(generators, lloyd_steps)
     for _ in range(lloyd_steps):
@@ -93,13 +96,6 @@ def _corners(triangles: IntArray) -> tuple[IntArray, IntArray]:
         around[offsets[:-1][alive] + k] = corner[alive]
         corner = following[corner]
     return offsets, around // 3
-
-
-def _refuse_coincident(generators: FloatArray) -> None:
-    pairs = cKDTree(generators).query_pairs(SAME_POINT, output_type="ndarray")
-    if len(pairs):
-        i, j = sorted(pairs[0])
-        raise ValueError(f"points[{i}] and points[{j}] coincide ({len(pairs)} such pairs), wanted distinct generators")
 
 
 def _voronoi_circle(generators: FloatArray, lloyd_steps: int) -> SphereMesh:

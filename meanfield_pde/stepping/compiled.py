@@ -39,15 +39,12 @@ TABLES = _Tables(
 )
 EXPONENT = -1 / 8
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
-
 LANES = 8
 """Tokens are padded to a multiple of it with copies of the first, whose mass counts once, so that vector loops have no remainder."""
-
 STATE, STAGE, SUMS = range(STAGES + 4, STAGES + 7)
 TERMS = SUMS + 3
 """Rows of `vectors`, (.., d, n): the rates come first, then state and stage, three rows of scratch, and last the terms of the interpolant.
 `rows` is the same as (.., d n)."""
-
 TOO_SHORT = 3
 """How a run can fail while its velocities do not."""
 

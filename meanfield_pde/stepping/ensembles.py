@@ -64,10 +64,21 @@ def solve_ensemble(
     floats. Both errors name the first such run and t.
     """
     model = as_model("model", model)
-    tokens = _starts(starts, model)
+    tokens = inputs.array("starts", starts, ("R", "n", "d"))
+    if not tokens.size:
+        raise ValueError(f"starts has shape {tokens.shape}, wanted at least one run of one token")
+    if model.dimension not in (None, tokens.shape[2]):
+        raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{model.dimension} like the model's matrices")
+    inputs.unit_rows("starts", tokens)
+    tokens = normalise(tokens)
     n_runs, n, d = tokens.shape
-    outputs = _times(times)
-    shares = _masses(masses, n_runs, n)
+    outputs = inputs.non_negatives("times", times, ("n_t",))
+    if not len(outputs):
+        raise ValueError("times is empty, wanted at least one time")
+    inputs.increasing("times", outputs, "times")
+    shares = np.full((n_runs, n), 1 / n) if masses is None else inputs.non_negatives("masses", masses, (n_runs, n))
+    wrong = np.abs(shares.sum(axis=1) - 1) > MASS_TOLERANCE
+    inputs.refuse(wrong, lambda run: f"masses[{run}] has total {shares[run].sum():.12g}, wanted 1")
     tolerances = inputs.number("rtol", rtol, low=2.3e-14, high=0.1), inputs.number("atol", atol, above=0.0)
     if type(model) is Attention:  # a class derived from it may have another velocity
         compiled = softmax_of(model, shares, d)
@@ -113,39 +124,6 @@ class _CountedTokens(ParticleSystem):
     def rate(self, t: float, state: Measure) -> Rate:
         self.counted["velocities"] += 1
         return super().rate(t, state)
-
-
-def _starts(starts: ArrayLike, model: VelocityModel) -> FloatArray:
-    tokens = inputs.array("starts", starts, ("R", "n", "d"))
-    if not tokens.size:
-        raise ValueError(f"starts has shape {tokens.shape}, wanted at least one run of one token")
-    if model.dimension not in (None, tokens.shape[2]):
-        raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{model.dimension} like the model's matrices")
-    inputs.unit_rows("starts", tokens)
-    return normalise(tokens)
-
-
-def _times(times: ArrayLike) -> FloatArray:
-    outputs = inputs.array("times", times, ("n_t",))
-    if not len(outputs):
-        raise ValueError("times is empty, wanted at least one time")
-    inputs.non_negative("times", outputs)
-    if (np.diff(outputs) <= 0).any():
-        (index,) = inputs.first_index(np.diff(outputs) <= 0)
-        raise ValueError(f"times[{index + 1}] is {outputs[index + 1]:g} after {outputs[index]:g}, wanted increasing times")
-    return outputs
-
-
-def _masses(masses: ArrayLike | None, n_runs: int, n: int) -> FloatArray:
-    if masses is None:
-        return np.full((n_runs, n), 1 / n)
-    shares = inputs.array("masses", masses, (n_runs, n))
-    inputs.non_negative("masses", shares)
-    wrong = np.abs(shares.sum(axis=1) - 1) > MASS_TOLERANCE
-    if wrong.any():
-        (run,) = inputs.first_index(wrong)
-        raise ValueError(f"masses[{run}] has total {shares[run].sum():.12g}, wanted 1")
-    return shares
 
 
 def _refuse(run: int, failure: Failure, softmax: Softmax, t_end: float) -> NoReturn:

@@ -19,10 +19,8 @@ from meanfield_pde.systems.system import Rate, SolveError, System
 
 DEFAULT_COURANT_SHARE = 0.9
 """Courant number over the system's limit, unless the user gives one."""
-
 LONGEST_ANGLE = 0.2
 """No step is longer than this over the model's speed bound: growth out of equilibrium, where nothing moves yet, stays resolved."""
-
 MOST_REJECTIONS = 100
 
 
@@ -89,7 +87,9 @@ class SSPIntegration:
 
     def advance(self, t_stop: float) -> None:
         remaining = t_stop - self.t
-        wanted = self._longest_step()
+        by_outflow = self._courant / self.rate.outflow if self.rate.outflow > 0 else np.inf
+        by_speed = self._longest_angle / self.rate.speed if self.rate.speed > 0 else np.inf
+        wanted = min(by_outflow, by_speed, self._dt_max)
         dt = remaining if wanted >= remaining else min(wanted, remaining / 2)
         for _ in range(MOST_REJECTIONS):
             if dt < min(self._dt_min, remaining):
@@ -124,11 +124,6 @@ class SSPIntegration:
                 f"{rate.speed:.3g}); use log_scale (time in units of e^-log_scale) or normalised=True for an unnormalised attention"
             )
         return rate
-
-    def _longest_step(self) -> float:
-        by_outflow = self._courant / self.rate.outflow if self.rate.outflow > 0 else np.inf
-        by_speed = self._longest_angle / self.rate.speed if self.rate.speed > 0 else np.inf
-        return min(by_outflow, by_speed, self._dt_max)
 
     def _attempt(self, dt: float) -> tuple[Any, float]:
         """The state after one step, or None and the Courant number that was too large."""

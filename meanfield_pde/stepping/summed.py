@@ -29,7 +29,6 @@ POINTS, DIRECTIONS, OFFSETS = range(3)
 """Rows of `sums`, (3, d, n), the scratch of a velocity: tokens on the sphere, directions u, weighted means."""
 RADII, NEAREST, SQUARES, WEIGHTS, TOTALS = range(5)
 """Rows of `numbers`, (5, n)."""
-
 NOT_FINITE, TOO_LARGE = 1, 2
 """How a velocity can fail."""
 

@@ -34,8 +34,8 @@ from meanfield_pde.diagnostics.distances import mmd
 from meanfield_pde.diagnostics.measures import order_parameter
 from meanfield_pde.diagnostics.stages import settled_clusters
 from meanfield_pde.files.tables import Table, named
+from meanfield_pde.laws.law import Smoothed
 from meanfield_pde.laws.projection import bin_tokens, project
-from meanfield_pde.laws.smoothed import Smoothed
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.velocity import VelocityModel, energy_of

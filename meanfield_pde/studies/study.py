@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.files.arrays import read_arrays, write_arrays
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.files.tables import Table, write_csv
+from meanfield_pde.files.vtkhdf import read_arrays, write_arrays
 from meanfield_pde.kinds import own_classes
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import versions
