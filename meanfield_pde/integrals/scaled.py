@@ -17,7 +17,7 @@ class Scaled:
 
     @classmethod
     def weighted_sum(cls, *parts: tuple[FloatArray, FloatArray]) -> "Scaled":
-        """sum_i w_i e^{l_i} over parts of logarithms l and weights w > 0; in extended precision: its relative error is that of the terms."""
+        """sum_i w_i e^{l_i} over parts with logarithms l, weights w > 0; in extended precision: its relative error is that of the terms."""
         shift = max((float(logs.max(initial=-np.inf)) for logs, _ in parts), default=-np.inf)
         if shift == -np.inf:
             return cls(0.0, 0.0)
