@@ -1,6 +1,6 @@
 """Every example runs, one number of each is pinned, and the README shows the same code.
 
-Scripts and cases run as they stand, the longest two with `-m slow`; studies run with fewer tokens, runs and values of beta.
+Scripts and cases run as they stand, the longest with `-m slow`; studies run with fewer tokens, runs and values of beta.
 """
 
 import re
@@ -63,6 +63,7 @@ def test_metastable(tmp_path, monkeypatch, capsys):
     assert "clusters: 3" in printed
 
 
+@pytest.mark.slow
 def test_merging(tmp_path, monkeypatch, capsys):
     scope, printed = run("merging", tmp_path, monkeypatch, capsys)
     assert scope["measured"] == pytest.approx(71.67, rel=1e-3) and scope["theory"] == pytest.approx(scope["measured"], rel=2e-3)
@@ -76,6 +77,7 @@ def test_usa_against_sa(tmp_path, monkeypatch, capsys):
     assert mf.order_parameter(scope["runs"]["SA"].measure(-1)) == pytest.approx(0.890485, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_general_value(tmp_path, monkeypatch, capsys):
     scope, _ = run("general_value", tmp_path, monkeypatch, capsys)
     assert scope["moments"][0] == pytest.approx(PINNED["general_value"], abs=1e-6)
@@ -94,12 +96,14 @@ def study(name, folder, cells=None, **particles):
     return mf.study(tables, folder).table
 
 
+@pytest.mark.slow
 def test_convergence(tmp_path):
     table = study("convergence", tmp_path, counts=[100, 400], runs=2)
     assert table.where(quantity="order", t=2.0).column("limit")[0] == pytest.approx(PINNED["convergence"], abs=1e-6)
     assert table.where(quantity="w1").column("mean").max() < 0.5
 
 
+@pytest.mark.slow
 def test_phase(tmp_path):
     table = study("phase", tmp_path, cells=128, runs=2)
     last = table.where(t=30.0, source="limit")

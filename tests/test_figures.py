@@ -3,9 +3,6 @@
 Each compares with a closed form, or asserts a property of the scheme beside a control that must fail.
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import fields
@@ -14,6 +11,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import meanfield_pde as mf
+from meanfield_pde import threads
 from meanfield_pde.mesh.polygons import polygon_mesh
 from meanfield_pde.sphere import distance, dot, normalise
 from meanfield_pde.transport import flux, reconstruction
@@ -383,42 +381,32 @@ def test_faces_turned_round():
 
 # --- threads ---
 
-THREADS_SCRIPT = """
-import hashlib
-import meanfield_pde as mf
-from meanfield_pde.threads import _pool, thread_count
-digests = []
-law = mf.VonMisesFisher([.36, .48, .8], 1.)
-mesh = mf.icosahedral(3)
-turning = mf.Attention(beta=2., value=[[1, -1, 0], [1, 1, 0], [0, 0, 1]])
-def add(array):
-    digests.append(hashlib.sha256(array.tobytes()).hexdigest())
-for attention in (mf.Attention(beta=4.), mf.Attention(beta=4. + 1e-12), mf.Attention(beta=4., normalised=False), turning):
-    add(mf.solve(mf.MeanFieldPDE(mesh, attention, method="direct"), mf.project(mesh, law), .1).masses)
-for beta in (4., 4. + 1e-12):
-    add(mf.solve(mf.ParticleSystem(mf.Attention(beta=beta)), mf.sample(law, 400, 3), .1).tokens)
-large = mf.circle(40_000)
-solution = mf.solve(mf.MeanFieldPDE(large, mf.Attention(beta=0.)), mf.project(large, mf.VonMisesFisher([.6, .8], 1.)), 2e-3)
-add(solution.masses)
-print(thread_count(), solution.record["threads"], _pool.cache_info().currsize, *digests)
-"""
+
+def digests():
+    """Of densities and tokens by direct sums (642 cells, 400 tokens), and of fused loops (40 000 cells)."""
+    law, mesh, large = mf.VonMisesFisher([0.36, 0.48, 0.8], 1.0), mf.icosahedral(3), mf.circle(40_000)
+    turning = mf.Attention(beta=2.0, value=[[1, -1, 0], [1, 1, 0], [0, 0, 1]])
+    models = (mf.Attention(beta=4.0), mf.Attention(beta=4.0 + 1e-12), mf.Attention(beta=4.0, normalised=False), turning)
+    runs = [mf.solve(mf.MeanFieldPDE(mesh, model, method="direct"), mf.project(mesh, law), 0.1) for model in models]
+    runs += [mf.solve(mf.ParticleSystem(model), mf.sample(law, 400, 3), 0.1) for model in models[:2]]
+    runs.append(mf.solve(mf.MeanFieldPDE(large, mf.Attention(beta=0.0)), mf.project(large, mf.VonMisesFisher([0.6, 0.8], 1.0)), 2e-3))
+    assert {run.record["threads"] for run in runs} == {threads.thread_count()}
+    return [run.measure(-1).points.tobytes() + run.measure(-1).masses.tobytes() for run in runs]
 
 
-def test_threads_do_not_change_a_bit():
-    """Direct sums (642 cells, 400 tokens) and fused loops (40 000 cells, above the 8 192 rows a thread takes at least).
+def test_threads_do_not_change_a_bit(monkeypatch):
+    """Above the 8 192 rows of fused loops, and the 64 of sums, that a thread takes at least.
 
     The control: beta changed by 1e-12 gives other digests.
     """
-    answers = {}
-    for threads in ("1", "2", "4"):
-        environment = os.environ | {"OMP_NUM_THREADS": threads}
-        run = subprocess.run([sys.executable, "-c", THREADS_SCRIPT], env=environment, capture_output=True, text=True, check=True)
-        used, recorded, pools, *digests = run.stdout.split()
-        assert used == recorded == threads
-        assert (pools == "0") == (threads == "1")  # they did share rows
-        assert len(digests) == len(set(digests)) == 7
-        answers[threads] = digests
-    assert answers["1"] == answers["2"] == answers["4"]
+    answers = []
+    for count in (1, 2, 4):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(count))
+        threads._pool.cache_clear()
+        answers.append(digests())
+        assert len(set(answers[-1])) == 7
+        assert (threads._pool.cache_info().currsize == 0) == (count == 1)  # they did share rows
+    assert answers[0] == answers[1] == answers[2]
 
 
 # --- mass and positivity, 200 steps (1e4 in test_figures_slow.py) ---

@@ -55,6 +55,7 @@ def test_thirty_thousand_outputs_hold_the_tokens_of_their_times():
     assert np.abs(solution.tokens[1:, 0] - exact[:-1]).max() > 1e-2  # the control: a lag of one row
 
 
+@pytest.mark.slow
 def test_thirty_thousand_outputs_hold_the_density_of_their_times():
     """Upwind on equal arcs has a closed form: mode 1 of the cells decays by |a| and turns by arg a, a = exp(t (e^{-ih} - 1)/h)."""
     n, speed = 8, 1e-2

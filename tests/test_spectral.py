@@ -1,8 +1,5 @@
 """The spectral method against direct sums, its rule, its repeatability, and the uniform density at rest."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from functools import cache
 
@@ -328,32 +325,23 @@ def test_bad_methods(call, sentence):
 
 # --- repeatability ---
 
-SCRIPT = """
-import sys, numpy as np, meanfield_pde as mf
-mesh = mf.icosahedral(5)
-start = mf.project(mesh, mf.VonMisesFisher((1, 2, 2), 3.0))
-model = mf.Attention(4.0, value=np.diag([1.0, 1.0, 0.5]))
-for attention in (model, *(mf.Attention(4.0 + change) for change in map(float, sys.argv[1:]))):
-    run = mf.solve(mf.MeanFieldPDE(mesh, attention, method="spectral"), start, 0.1)
-    sys.stdout.buffer.write(run.masses[-1].tobytes())
-"""
+
+def masses_with(threads, monkeypatch, *attentions):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    mesh = mf.icosahedral(5)
+    start = mf.project(mesh, mf.VonMisesFisher((1, 2, 2), 3.0))
+    return np.array([mf.solve(mf.MeanFieldPDE(mesh, model, method="spectral"), start, 0.05).masses[-1] for model in attentions])
 
 
-def masses_with(threads, *changes):
-    """Of runs with a value matrix and without one; those without have beta changed."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    ran = subprocess.run([sys.executable, "-c", SCRIPT, *changes], env=environment, capture_output=True, check=True)
-    return np.frombuffer(ran.stdout).reshape(1 + len(changes), 10_242)
-
-
-def test_runs_repeat_bitwise_and_hardly_depend_on_threads():
+def test_runs_repeat_bitwise_and_hardly_depend_on_threads(monkeypatch):
     """The control: the bits show a change of beta by 1e-12, the bound one by 1e-10."""
-    one, two, four = (masses_with(threads, "0") for threads in (1, 2, 4))
-    turned, plain, nudged, pushed = masses_with(2, "0", "1e-12", "1e-10")
-    assert turned.tobytes() + plain.tobytes() == two.tobytes()
+    models = (mf.Attention(4.0, value=np.diag([1.0, 1.0, 0.5])), mf.Attention(4.0))
+    one, two, again, four = (masses_with(threads, monkeypatch, *models) for threads in (1, 2, 2, 4))
+    assert again.tobytes() == two.tobytes()
     assert np.abs(two / one - 1).max() <= 1e-12 and np.abs(four / one - 1).max() <= 1e-12
-    assert plain.tobytes() != nudged.tobytes()
-    assert np.abs(pushed / plain - 1).max() > 1e-12
+    nudged, pushed = masses_with(2, monkeypatch, mf.Attention(4.0 + 1e-12), mf.Attention(4.0 + 1e-10))
+    assert nudged.tobytes() != two[1].tobytes()
+    assert np.abs(pushed / two[1] - 1).max() > 1e-12
 
 
 def test_equal_angles_take_the_fast_path():
