@@ -1,6 +1,6 @@
 """A small file system that is full at each of its pages in turn: old files whole, one sentence, and nothing left behind.
 
-A quarter of the instants: `HYPOTHESIS_PROFILE=nightly pytest -m slow tests/test_full_disk_slow.py` tries all of them.
+A tenth of the instants: `HYPOTHESIS_PROFILE=nightly pytest -m slow tests/test_full_disk_slow.py` tries all of them.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from meanfield_pde.cli import main
 
 pytestmark = pytest.mark.slow
 
-SHARE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 4
+SHARE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 10
 MEGABYTES = 16
 LAW = mf.VonMisesFisher((1, 2, 2), 2.0)
 WRITERS = {

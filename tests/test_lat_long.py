@@ -61,9 +61,10 @@ def test_the_integral_is_kept_and_that_of_samples_is_not(size):
 
 
 @pytest.mark.slow
-def test_the_integral_is_kept_by_pieces_of_full_fineness():
+@pytest.mark.parametrize("rows", [90, pytest.param(360, marks=pytest.mark.nightly)])
+def test_the_integral_is_kept_by_pieces_of_full_fineness(rows):
     mesh = mf.icosahedral(4)
-    uniform = lat_long(mesh, np.full(mesh.n_cells, 1 / (4 * np.pi)), 360, 720)
+    uniform = lat_long(mesh, np.full(mesh.n_cells, 1 / (4 * np.pi)), rows, 2 * rows)
     assert abs(integral(uniform) - 1) <= 1e-13
     assert mean_error(uniform, 1 / (4 * np.pi)) <= 0.011
     assert np.abs(4 * np.pi * uniform - 1).max() <= 0.07

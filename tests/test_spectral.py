@@ -78,7 +78,7 @@ def test_potential_and_fluxes_are_those_of_sums(make, beta, normalised, law):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("level", [4, pytest.param(5, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("normalised", [True, False])
 def test_finer_meshes_agree_too(level, normalised):
     mesh = mf.icosahedral(level)

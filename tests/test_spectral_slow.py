@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import fields
 import numpy as np
@@ -55,9 +56,14 @@ def used(mesh, model, method, masses):
     return found.flow
 
 
-@pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize(
+    ("level", "law", "normalised"),
+    [
+        *(case for case in product([4], LAWS, [True, False])),
+        (5, "random", True),
+        *(pytest.param(5, *case, marks=pytest.mark.nightly) for case in product(LAWS, [True, False]) if case != ("random", True)),
+    ],
+)
 def test_potentials_and_fluxes_are_those_of_sums(level, law, normalised):
     """Fluxes by transforms alone. Measured: fluxes 9.3e-13 (beta = 300, rounding of log Z / beta), else 6.3e-13; potential 3e-13."""
     mesh = mf.icosahedral(level)
