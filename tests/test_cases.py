@@ -214,6 +214,7 @@ print((again.tokens == solution.tokens[:]).all(), (again.history == solution.his
 """
 
 
+@pytest.mark.slow
 def test_a_run_is_replayed_from_its_record(tmp_path, capsys):
     """No seed was recorded, and nothing could be repeated: the results file alone gives the tokens again, with 1 and with 2 threads."""
     text = CASE + "[particles]\ncount = 300\nseed = 11\n"

@@ -519,7 +519,7 @@ def times_in(pvd):
     return [float(t) for t in re.findall(r'timestep="([^"]+)"', pvd.read_text())]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)])
 def test_signals(number, code, uninterrupted, tmp_path, capsys):
     out = tmp_path / "out"
     returned, said = interrupted(uninterrupted / "case.toml", out, number)

@@ -111,12 +111,14 @@ def test_phase(tmp_path):
     assert last.column("clusters").tolist() == [1, 2, 4]
 
 
+@pytest.mark.slow
 def test_first_clusters(tmp_path):
     table = study("first_clusters", tmp_path, cells=128, counts=[200], runs=1)
     assert table.where(source="limit").column("clusters").tolist() == [3]
     assert table.where(source="limit").column("t")[0] == pytest.approx(PINNED["first_clusters"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_inner_products(tmp_path):
     table = study("inner_products", tmp_path, runs=2)
     assert np.abs(table.column("mean") - table.column("equiangular")).max() <= 0.02

@@ -118,6 +118,7 @@ mf.solve(mf.MeanFieldPDE(mesh, Turning(speed=0.5)), start, 3.0, checkpoint=check
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_of_a_model_from_outside_goes_on(tmp_path):
     path = tmp_path / "run.vtkhdf"
     run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)], stdout=subprocess.PIPE, cwd=Path(__file__).parent, text=True)

@@ -1,6 +1,6 @@
 """What every run keeps, whatever the mesh, law, attention, order and stepper: mass, sign, symmetry, the same bits again.
 
-hypothesis draws the problems: 50 for each property, the same ones every time; 500 new ones with HYPOTHESIS_PROFILE=nightly. A run takes
+hypothesis draws the problems: 25 for each property, the same ones every time; 500 new ones with HYPOTHESIS_PROFILE=nightly. A run takes
 about four steps. Runs that differ by rounding may part by 1e-12 times what the run amplifies, 1e-13 times that if cells or tokens are in
 another order. Runs as short as these do not amplify changes of the data: of 3 000 final states none moved by more than 1e-9 for a
 relative change of 1e-9 of all masses and of beta. What they amplify is the rounding of potentials, whose differences are divided by the
@@ -22,7 +22,7 @@ from meanfield_pde.laws.law import Law
 from meanfield_pde.mesh.polygons import polygon_mesh
 from meanfield_pde.sphere import normalise
 
-settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, print_blob=True, database=None)
+settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, print_blob=True, database=None)
 settings.register_profile("nightly", max_examples=500, deadline=None, print_blob=True)
 settings.load_profile("nightly" if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else "ci")
 

@@ -44,6 +44,7 @@ def at_angles(angles):
 # --- output times (T1) ---
 
 
+@pytest.mark.slow
 def test_thirty_thousand_outputs_hold_the_tokens_of_their_times():
     """Three turns of speed 1 + cos t: a row that lags by .01 would be .02 off."""
     solution = mf.solve(mf.ParticleSystem(Turning(lambda t: 1 + np.cos(t))), np.eye(2), 300.0, save_every=0.01)

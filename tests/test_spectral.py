@@ -333,6 +333,7 @@ def masses_with(threads, monkeypatch, *attentions):
     return np.array([mf.solve(mf.MeanFieldPDE(mesh, model, method="spectral"), start, 0.05).masses[-1] for model in attentions])
 
 
+@pytest.mark.slow
 def test_runs_repeat_bitwise_and_hardly_depend_on_threads(monkeypatch):
     """The control: the bits show a change of beta by 1e-12, the bound one by 1e-10."""
     models = (mf.Attention(4.0, value=np.diag([1.0, 1.0, 0.5])), mf.Attention(4.0))

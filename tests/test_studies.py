@@ -475,7 +475,7 @@ def test_fewer_runs_are_a_part_of_what_is_stored(done, tmp_path, in_process):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("finished", [0, 1, 3])
+@pytest.mark.parametrize("finished", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_killed_study_goes_on(done, tmp_path, finished):
     (tmp_path / "study.json").write_text(json.dumps(SMALL))
     command = [

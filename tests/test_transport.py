@@ -320,7 +320,7 @@ def test_rigid_rotation_of_a_cap_keeps_mass_and_converges_at_second_order(family
 # --- the end of the floating-point range ---
 
 
-@pytest.mark.parametrize("stepper", ["euler", "ssprk2", "ssprk3"])
+@pytest.mark.parametrize("stepper", ["euler", pytest.param("ssprk2", marks=pytest.mark.slow), "ssprk3"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_cell_that_drains_for_ever_stays_non_negative(order, stepper):
     mesh = mf.circle(4)
