@@ -3,6 +3,8 @@
 Arrays that may be too large for memory are `Rows`, which are read when they are asked for.
 """
 
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -130,6 +132,9 @@ class Record:
 
 REMEMBERED = 12
 _memory: OrderedDict[tuple[str, int], tuple[NDArray, Any]] = OrderedDict()
+_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def remembered(what: str, array: NDArray, make: Callable[[], T]) -> T:
@@ -140,9 +145,13 @@ def remembered(what: str, array: NDArray, make: Callable[[], T]) -> T:
     if not is_frozen(array):
         return make()
     key = (what, id(array))
-    if key not in _memory or _memory[key][0] is not array:
-        _memory[key] = (array, make())
+    with _lock:
+        found = _memory.get(key)
+    if found is None or found[0] is not array:
+        found = (array, make())  # several threads may make it; it is the same
+    with _lock:
+        _memory[key] = found
+        _memory.move_to_end(key)
         while len(_memory) > REMEMBERED:
             _memory.popitem(last=False)
-    _memory.move_to_end(key)
-    return cast(T, _memory[key][1])
+    return cast(T, found[1])

@@ -6,7 +6,7 @@ Data in: a system, a start, times. Data out: `Solution`. Output times are hit ex
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,9 @@ def solve(
     `resume` can take it up; in the end its file holds the results. record: plain values to keep in the solution's record.
 
     Raises ValueError for bad input and OverflowError for an unnormalised field beyond double precision, both before any step or file, and
-    SolveError (with the `solution` so far, which `checkpoint` then holds) if a rate is not finite, the field grows beyond double precision,
-    a mass becomes negative, the total mass drifts by more than 1e-10 or a step falls below 1e-14 of the run (or 1e-8, in longer runs than
-    1e6).
+    SolveError if a rate is not finite, the field grows beyond double precision, a mass becomes negative, the total mass drifts by more than
+    1e-10 or a step falls below 1e-14 of the run (or 1e-8, in longer runs than 1e6). Every exception that ends a run, from a callback, a
+    model or the keyboard, carries the `solution` so far, which `checkpoint` then holds: to be resumed, unless it is a SolveError.
     """
     inputs.having("system", system, "a MeanFieldPDE, a ParticleSystem or another system", "begin", "rate", "default_stepper")
     t_end = inputs.number("t_end", t_end, above=0.0)
@@ -88,7 +88,7 @@ def resume(
     recorder, writer = Recorder.resumed(stored), CheckpointWriter.resumed(stored)
 
     def begin() -> Integration:
-        run = stored.stepper.resume(system, recorder.state, stored.memory, stored.t_end)
+        run = stored.stepper.resume(system, recorder.point.state, stored.memory, stored.t_end)
         recorder.hand_over(run)
         return run
 
@@ -134,15 +134,24 @@ def _checked_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _failure_kept(recorder: Recorder, writer: CheckpointWriter | None) -> Iterator[None]:
-    """Hands a failed run over as far as it went."""
+def _kept(recorder: Recorder, writer: CheckpointWriter | None) -> Iterator[None]:
+    """Whatever ends a run carries what was reached. It is kept in the file, too: to be resumed, unless the solver itself failed."""
     try:
         yield
-    except SolveError as error:
-        error.solution = recorder.solution(f"failed: {error}")
-        if writer is not None:
-            writer.put(error.solution)
+    except BaseException as error:
+        failed = isinstance(error, SolveError)
+        error.solution = recorder.solution(f"failed: {error}" if failed else f"ended by {type(error).__name__}")  # type: ignore[attr-defined]
+        if writer is not None and failed:
+            writer.put(error.solution)  # type: ignore[attr-defined]
+        elif writer is not None and writer.lags(recorder.point.t):
+            with suppress(OSError):  # it may be the disk that ended the run
+                _write(recorder, writer)
         raise
+
+
+def _write(recorder: Recorder, writer: CheckpointWriter) -> None:
+    point = recorder.point
+    writer.write(recorder.solution(RUNNING), point.outputs, point.memory, point.work)
 
 
 def _finished(
@@ -155,30 +164,28 @@ def _finished(
     writer: CheckpointWriter | None,
 ) -> Solution:
     """The solution of a run from where it begins."""
-    system, status = recorder.system, None
+    system, status = recorder.system, ""
     stops = np.union1d(times, [*system.model.breaks, t_end])
-    with progress_bar(progress, system.kind) as report, _failure_kept(recorder, writer):
+    with progress_bar(progress, system.kind) as report, _kept(recorder, writer):
         run = begin()
-        while True:
-            while len(recorder.times) < len(times) and (t := float(times[len(recorder.times)])) <= run.t:
-                recorder.save(t, run.state_at(t))
-            if run.t >= t_end and status is None:
-                status = "done"
-            elif writer is not None and (status is not None or writer.due(run.t, len(recorder.steps))):
-                writer.write(recorder.solution(RUNNING), len(recorder.times), run.memory(), run.work)
-            if status is not None:
-                break
+        recorder.keep(run, times)
+        while run.t < t_end and not status:
+            if writer is not None and writer.due(run.t, recorder.point.steps):
+                _write(recorder, writer)
             before = run.t
             try:
                 run.advance(float(stops[np.searchsorted(stops, before, side="right")]))
             except OverflowError as error:
                 raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
             recorder.log(run, run.t - before)
+            recorder.keep(run, times)
             report(run.t, t_end)
             measure = system.measure(run.state)
             reasons = [reason for watcher in watchers if isinstance(reason := watcher(run.t, measure), str)]
-            status = f"stopped at t = {run.t:.9g}: {reasons[0]}" if reasons else None
-    solution = recorder.solution(status)
-    if writer is not None and status == "done":
+            status = f"stopped at t = {run.t:.9g}: {reasons[0]}" if reasons else ""
+        if writer is not None and status:
+            _write(recorder, writer)
+    solution = recorder.solution(status or "done")
+    if writer is not None and not status:
         writer.finish(solution)
     return solution

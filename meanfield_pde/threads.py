@@ -1,9 +1,10 @@
-"""How many threads the direct sums and fused loops use, and how they share rows.
+"""How loops are compiled, how many threads they use, and how these share rows.
 
 Kernels release the interpreter lock and each row of the result is computed by one thread in a fixed order, so that results are
 bitwise the same for any number of threads.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from numba import njit
 
 MINIMUM_ROWS = 64
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Microseconds of processors' time in each period, and the period, of the control group of this process."""
 _single: ContextVar[bool] = ContextVar("single", default=False)
 
 
@@ -31,7 +38,29 @@ def thread_count() -> int:
     if _single.get():
         return 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else len(os.sched_getaffinity(0))
+    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else processors()
+
+
+def processors() -> int:
+    """The processors that this process may use: those it is bound to, where the system can bind it, within the quota of its container."""
+    try:
+        bound = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        bound = os.cpu_count() or 1
+    try:
+        quota, period = (int(word) for word in CPU_QUOTA.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no control group, or "max"
+        return bound
+    return max(1, min(bound, math.ceil(quota / period)))
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """numba's `njit` of a function, without the interpreter's lock, and kept on the disk: beside the package, in the user's cache or in
+    NUMBA_CACHE_DIR. Where none of them can be written to, it is compiled anew in each process."""
+    try:
+        return njit(cache=True, nogil=True, **options)(function)
+    except RuntimeError:
+        return njit(nogil=True, **options)(function)
 
 
 def over_rows(kernel: Callable[..., None], n_rows: int, *arguments: object, minimum_rows: int = MINIMUM_ROWS) -> None:
@@ -51,3 +80,7 @@ def over_rows(kernel: Callable[..., None], n_rows: int, *arguments: object, mini
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="meanfield_pde")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork, and who waits for them waits for ever

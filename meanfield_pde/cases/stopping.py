@@ -12,8 +12,8 @@ from types import FrameType
 from meanfield_pde import inputs
 from meanfield_pde.measure import Measure
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-"""Exit codes of a process that a signal stopped."""
+CODES = {getattr(signal, name): code for name, code in (("SIGINT", 130), ("SIGTERM", 143)) if hasattr(signal, name)}
+"""Exit codes of a process that a signal stopped, for the signals that the system has."""
 
 
 class StoppedError(Exception):

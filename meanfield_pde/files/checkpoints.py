@@ -87,6 +87,10 @@ class CheckpointWriter:
             or (rule.every_seconds is not None and time.monotonic() - self._clock >= max(rule.every_seconds, LARGEST_SHARE * self._took))
         )
 
+    def lags(self, t: float) -> bool:
+        """Whether there is a checkpoint of this run, and it is older."""
+        return self._begun and t > self._t
+
     def write(self, solution: Solution, outputs: int, memory: Mapping[str, Any], work: Mapping[str, int]) -> None:
         """Keep a run. solution: its outputs, and its state as the last row. outputs: how many of the rows were asked for."""
         begun = time.monotonic()

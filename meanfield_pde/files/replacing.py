@@ -72,7 +72,7 @@ def _keep(path: Path, previous: Path) -> None:
     try:
         with replacing(previous) as link:
             os.link(path, link)
-    except OSError:  # the file system has no links: until the new file is in place, there is none of the first name
+    except (AttributeError, OSError):  # there are no links here: until the new file is in place, there is none of the first name
         os.replace(path, previous)
 
 

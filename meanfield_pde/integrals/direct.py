@@ -15,13 +15,12 @@ Data in: queries and a measure. Data out: logarithms (m,) and offsets (m, d).
 """
 
 import numpy as np
-from numba import njit
 
 from meanfield_pde.bessel import bessel_ratio, log_lambda
 from meanfield_pde.integrals.queries import SMALL_RADIUS, Queries
 from meanfield_pde.measure import Measure, Split
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.threads import over_rows
+from meanfield_pde.threads import compiled, over_rows
 
 BLOCK = 32
 
@@ -83,7 +82,7 @@ def _with_uniform(
     return joined, np.exp(of_rest - joined)[:, None] * offsets + along[:, None] * queries.directions
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _inner(a, b):
     total = 0.0
     for k in range(len(a)):
@@ -91,7 +90,7 @@ def _inner(a, b):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _squared_distance(a, b):
     total = 0.0
     for k in range(len(a)):
@@ -100,7 +99,7 @@ def _squared_distance(a, b):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _compensated(total, carry, term):
     """Kahan's sum of one more term."""
     corrected = term - carry
@@ -108,7 +107,7 @@ def _compensated(total, carry, term):
     return result, (result - total) - corrected
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _nearest(direction, points):
     """The squared distance to the nearest point."""
     nearest = np.inf
@@ -117,7 +116,7 @@ def _nearest(direction, points):
     return nearest
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _log_partition(first, last, directions, radii, points, masses, total_mass, shift, logs):
     n = len(points)
     for i in range(first, last):
@@ -136,7 +135,7 @@ def _log_partition(first, last, directions, radii, points, masses, total_mass, s
         logs[i] = np.log1p(total / total_mass) if small else np.log(total / total_mass) + (radius - shift - radius * nearest / 2)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _log_partition_and_offset(first, last, directions, radii, points, masses, total_mass, shift, logs, offsets):
     n, d = points.shape
     block, total, carry = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)

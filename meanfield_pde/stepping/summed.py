@@ -9,11 +9,13 @@ Data in: an `Attention` as a `Softmax`, and tokens as columns (d, n). Data out: 
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from meanfield_pde import threads
 from meanfield_pde.models.attention import LARGEST_LOG, Attention
 from meanfield_pde.sphere import FloatArray
 
@@ -32,7 +34,7 @@ RADII, NEAREST, SQUARES, WEIGHTS, TOTALS = range(5)
 NOT_FINITE, TOO_LARGE = 1, 2
 """How a velocity can fail."""
 
-compiled = njit(cache=True, nogil=True, error_model="numpy")
+compiled = partial(threads.compiled, error_model="numpy")
 
 
 class Softmax(NamedTuple):

@@ -37,7 +37,7 @@ from meanfield_pde.studies.jobs import Arrays, Job
 from meanfield_pde.studies.pictures import draw
 from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
 from meanfield_pde.systems.system import SolveError
-from meanfield_pde.threads import single_threaded
+from meanfield_pde.threads import processors, single_threaded
 
 RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.h5")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -207,7 +207,7 @@ def executor(workers: int | None, scheduler: str | None) -> Iterator[Executor]:
     Raises ValueError for a bad number, both, or if Dask is not installed; OSError if no scheduler answers.
     """
     if scheduler is None:
-        count = inputs.integer("workers", len(os.sched_getaffinity(0)) if workers is None else workers, low=1)
+        count = inputs.integer("workers", processors() if workers is None else workers, low=1)
         with one_thread(), ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin) as pool:
             yield pool
         return

@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.sphere import FloatArray, IntArray, distance, log_map, normalise
 from meanfield_pde.systems.components import components
-from meanfield_pde.threads import over_rows
+from meanfield_pde.threads import compiled, over_rows
 from meanfield_pde.transport.reconstruction import LOOP_ROWS
 from meanfield_pde.transport.stencil import Stencil
 
@@ -258,7 +257,7 @@ def _event(t: float, kind: str, place: FloatArray, mass: float, radius: float, t
     return Event(t, kind, tuple(place.tolist()), mass, radius, total)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sharpness(first, last, neighbour_offsets, neighbours, areas, cells, found):
     for i in range(first, last):
         own, total, found[i] = cells[i] / areas[i], 0.0, 0.0

@@ -9,11 +9,9 @@ Data in: a potential (n_cells,) or face velocities (n_faces,), values (2 n_faces
 the mass that its cell receives and the area that is swept out of it, per time. Data out: mass rates and outflow rates (n_cells,).
 """
 
-from numba import njit
-
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.threads import over_rows
+from meanfield_pde.threads import compiled, over_rows
 from meanfield_pde.transport.reconstruction import LOOP_ROWS
 from meanfield_pde.transport.stencil import Stencil
 
@@ -43,7 +41,7 @@ def divergence(
     over_rows(_divergence, mesh.n_cells, *arguments, minimum_rows=LOOP_ROWS)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _carry(flow, left, right, side_values, received, swept):
     rightward, leftward = max(flow, 0.0), min(flow, 0.0)
     flux = rightward * side_values[left] + leftward * side_values[right]
@@ -52,20 +50,20 @@ def _carry(flow, left, right, side_values, received, swept):
     swept[left], swept[right] = rightward, -leftward
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _upwind_of_potential(first, last, conductances, face_cells, face_sides, potential, side_values, received, swept):
     for f in range(first, last):
         flow = conductances[f] * (potential[face_cells[f, 1]] - potential[face_cells[f, 0]])
         _carry(flow, face_sides[f, 0], face_sides[f, 1], side_values, received, swept)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _upwind(first, last, face_lengths, face_sides, velocities, side_values, received, swept):
     for f in range(first, last):
         _carry(face_lengths[f] * velocities[f], face_sides[f, 0], face_sides[f, 1], side_values, received, swept)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _divergence(first, last, side_offsets, areas, received, swept, mass_rates, outflow_rates):
     for i in range(first, last):
         mass_rate = outflow = 0.0

@@ -9,10 +9,8 @@ and outflow Courant numbers up to 1/2 keep them >= 0. On equal arcs this is the 
 J. Comput. Phys. 23 (1977). Data in: averages (n_cells,). Data out: values (2 n_faces,), side by side as in `Stencil`.
 """
 
-from numba import njit
-
 from meanfield_pde.sphere import FloatArray
-from meanfield_pde.threads import over_rows
+from meanfield_pde.threads import compiled, over_rows
 from meanfield_pde.transport.stencil import Stencil
 
 LOOP_ROWS = 8192
@@ -30,14 +28,14 @@ def limited_linear(averages: FloatArray, stencil: Stencil, side_values: FloatArr
     over_rows(_limited_linear, len(averages), averages, *neighbourhood, *sides, side_values, minimum_rows=LOOP_ROWS)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _constant(first, last, averages, side_offsets, side_values):
     for i in range(first, last):
         for k in range(side_offsets[i], side_offsets[i + 1]):
             side_values[k] = averages[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _limited_linear(first, last, averages, neighbour_offsets, neighbours, slope_weights, side_offsets, arms, side_values):
     for i in range(first, last):
         own = averages[i]
