@@ -8,6 +8,7 @@ Source: Geshkovski, Letrouit, Polyanskiy, Rigollet, arXiv:2312.10794 (energy, in
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +31,7 @@ BLOCK_PAIRS = 1 << 20
 """Pairs whose inner products are held at a time."""
 
 
-def energy(model: VelocityModel, measure: Measure, t: float = 0.0) -> float:
+def energy(model: VelocityModel | Any, measure: Measure, t: float = 0.0) -> float:
     """The model's energy at time t; of attention `E(mu) = 1/(2 beta) iint e^{beta <Qx, Ky>} dmu dmu` (2312.10794), of order mass^2.
 
     At beta = 0 it is the finite part, the limit of E - mass^2/(2 beta): `<Q m, K m>/2` with m = int x dmu, which is |m|^2/2 for Q = K = I.

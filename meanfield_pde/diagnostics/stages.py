@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     return _found(0.0, history.t, counts, history.log_energy, partial(_masses_of_atoms, solution, counts))
 
 
-def metastable(model: VelocityModel, speed: float) -> "Metastable":
+def metastable(model: VelocityModel | Any, speed: float) -> "Metastable":
     """A callback for `solve` that ends a run once the mass-weighted mean of |X[mu]| is below `speed` (1/time).
 
     The run's status then says "metastable": clusters that hardly move may still merge after times like e^{c beta}, and a start that is

@@ -120,11 +120,11 @@ class VelocityModel:
         """The field that a measure causes at time t. method: how integrals are computed, for models that have some."""
         return _OwnField(self, measure, t)
 
-    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray:
+    def velocity(self, points: np.ndarray, measure: Measure, t: float = 0.0) -> FloatArray:
         """Tangent velocity X[mu] (m, d) at points (m, d): the short form of `field`."""
         return self._made_field(measure, t).velocity(checked_points(points, measure))
 
-    def potential(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray:
+    def potential(self, points: np.ndarray, measure: Measure, t: float = 0.0) -> FloatArray:
         """The potential (m,) whose tangent gradient is the velocity. Raises ValueError unless `is_gradient`."""
         if type(self).field is VelocityModel.field:
             raise ValueError(f"{type(self).__name__} has no potential, wanted a model that is a gradient")
@@ -177,7 +177,7 @@ class OwnModel(VelocityModel):
     def __init__(self, own: Any) -> None:
         self.own = own
 
-    def velocity(self, points: ArrayLike, measure: Measure, t: float = 0.0) -> FloatArray:
+    def velocity(self, points: np.ndarray, measure: Measure, t: float = 0.0) -> FloatArray:
         return self.own.velocity(points, measure, t)
 
     def __eq__(self, other: object) -> bool:

@@ -10,7 +10,7 @@ projected tokens and outputs are projected.
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,7 +50,13 @@ class Ensemble(Record):
 
 
 def solve_ensemble(
-    model: VelocityModel, starts: ArrayLike, times: ArrayLike, *, masses: ArrayLike | None = None, rtol: float = 1e-9, atol: float = 1e-12
+    model: VelocityModel | Any,
+    starts: ArrayLike,
+    times: ArrayLike,
+    *,
+    masses: ArrayLike | None = None,
+    rtol: float = 1e-9,
+    atol: float = 1e-12,
 ) -> Ensemble:
     """R runs of n tokens each from t = 0 to the last of the output times.
 

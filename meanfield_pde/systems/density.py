@@ -87,7 +87,7 @@ class MeanFieldPDE(Record):
     """
 
     mesh: SphereMesh
-    model: VelocityModel
+    model: VelocityModel | Any
     order: int = 2
     method: str | Method = "auto"
     atoms: bool = True

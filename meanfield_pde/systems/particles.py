@@ -32,7 +32,7 @@ class ParticleSystem(Record):
     Raises ValueError if tokens are off the sphere, their mass is not 1 or their dimension is not the model's.
     """
 
-    model: VelocityModel
+    model: VelocityModel | Any
     method: str | Method = "direct"
 
     def __post_init__(self) -> None:

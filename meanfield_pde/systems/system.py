@@ -80,7 +80,7 @@ class System(Stored[S], Protocol[S]):
         ...
 
     @property
-    def mesh(self) -> SphereMesh | None:
+    def mesh(self) -> SphereMesh | Any:
         """The mesh whose cells carry mass, None for points alone."""
         ...
 
