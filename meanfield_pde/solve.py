@@ -6,7 +6,7 @@ Data in: a system, a start, times. Data out: `Solution`. Output times are hit ex
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -166,26 +166,27 @@ def _finished(
     """The solution of a run from where it begins."""
     system, status = recorder.system, ""
     stops = np.union1d(times, [*system.model.breaks, t_end])
-    with progress_bar(progress, system.kind) as report, _kept(recorder, writer):
-        run = begin()
-        recorder.keep(run, times)
-        while run.t < t_end and not status:
-            if writer is not None and writer.due(run.t, recorder.point.steps):
-                _write(recorder, writer)
-            before = run.t
-            try:
-                run.advance(float(stops[np.searchsorted(stops, before, side="right")]))
-            except OverflowError as error:
-                raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
-            recorder.log(run, run.t - before)
+    with closing(writer) if writer is not None else nullcontext():
+        with progress_bar(progress, system.kind) as report, _kept(recorder, writer):
+            run = begin()
             recorder.keep(run, times)
-            report(run.t, t_end)
-            measure = system.measure(run.state)
-            reasons = [reason for watcher in watchers if isinstance(reason := watcher(run.t, measure), str)]
-            status = f"stopped at t = {run.t:.9g}: {reasons[0]}" if reasons else ""
-        if writer is not None and status:
-            _write(recorder, writer)
-    solution = recorder.solution(status or "done")
-    if writer is not None and not status:
-        writer.finish(solution)
+            while run.t < t_end and not status:
+                if writer is not None and writer.due(run.t, recorder.point.steps):
+                    _write(recorder, writer)
+                before = run.t
+                try:
+                    run.advance(float(stops[np.searchsorted(stops, before, side="right")]))
+                except OverflowError as error:
+                    raise SolveError(f"{error}, in the step from t = {before:.9g}") from None
+                recorder.log(run, run.t - before)
+                recorder.keep(run, times)
+                report(run.t, t_end)
+                measure = system.measure(run.state)
+                reasons = [reason for watcher in watchers if isinstance(reason := watcher(run.t, measure), str)]
+                status = f"stopped at t = {run.t:.9g}: {reasons[0]}" if reasons else ""
+            if writer is not None and status:
+                _write(recorder, writer)
+        solution = recorder.solution(status or "done")
+        if writer is not None and not status:
+            writer.finish(solution)
     return solution

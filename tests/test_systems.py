@@ -1,6 +1,7 @@
 """Other systems: what macOS, Windows, containers and read-only machines lack; forks, threads, and every way out of a run."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde import records, threads
+from meanfield_pde.files.replacing import owned
 
 CASE = {
     "t_end": 0.2,
@@ -197,3 +199,54 @@ def test_an_exception_in_a_model_carries_the_run(make, tmp_path):
         mf.solve(system, start, 1e6, checkpoint=rule, stepper=stepper, save_at=np.linspace(0, 1e6, 5001))
     assert caught.value.solution.times[-1] > 0
     assert mf.load(rule.path, kinds=[Failing]).times[-1] == caught.value.solution.times[-1]
+
+
+# -- one owner at a time
+
+
+@pytest.fixture(params=["folder", "file"])
+def place(request, tmp_path):
+    return tmp_path if request.param == "folder" else tmp_path / "run.vtkhdf"
+
+
+def lock_of(place):
+    return place / ".owner" if place.is_dir() else place.with_name(".run.vtkhdf.owner")
+
+
+def test_a_second_owner_is_refused_and_the_first_leaves_nothing(place):
+    with owned(place):
+        with pytest.raises(ValueError, match=rf"is being written by process {os.getpid()} on .*, wanted it to end"), owned(place):
+            pass
+        assert lock_of(place).exists(), "the second takes nothing away"
+    assert not lock_of(place).exists()
+    with owned(place):
+        pass
+
+
+def test_an_owner_that_was_killed_is_followed_and_one_of_another_machine_is_not(place):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    lock_of(place).write_text(f"process {ended.pid} on {platform.node()}")
+    with owned(place):
+        pass
+    for text in (f"process {ended.pid} on elsewhere", f"process {os.getpid()} on {platform.node()}", "", "someone"):
+        lock_of(place).write_text(text)
+        with pytest.raises(ValueError, match=r"is being written by .*removed, if it has ended"), owned(place):
+            pass
+        lock_of(place).unlink()
+
+
+def test_a_file_has_one_run_at_a_time(system, tmp_path):
+    rule = mf.Checkpoint(tmp_path / "run.vtkhdf", every_steps=2)
+
+    def again(t, measure):
+        with pytest.raises(ValueError, match="is being written by"):
+            mf.solve(*system, 1.0, checkpoint=rule)
+        with pytest.raises(ValueError, match="is being written by"):
+            mf.resume(rule.path)
+        return "enough"
+
+    first = mf.solve(*system, 1.0, checkpoint=rule, callbacks=[again])
+    assert len(mf.load(rule.path).history) == len(first.history) == 1
+    assert not lock_of(rule.path).exists()
+    assert mf.resume(rule.path).status == "done"

@@ -14,6 +14,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.files.replacing import remove_parts
+from meanfield_pde.files.replacing import owned, remove_parts
 from meanfield_pde.files.results import SUFFIX, flattened, load, read_memory, save
 from meanfield_pde.kinds import STORED, UnknownKindError, described, own_classes, restored, with_own
 from meanfield_pde.solution import Solution
@@ -66,14 +67,20 @@ class CheckpointWriter:
         self._rule, self._settings = rule, {"stepper": described(stepper, "stepper"), "t_end": t_end, "times": times}
         self._begun, self._t, self._steps = False, 0.0, 0
         self._clock, self._took = time.monotonic(), 0.0
+        self._ownership = ExitStack()
+
+    def close(self) -> None:
+        """Lets others write the file."""
+        self._ownership.close()
 
     @classmethod
     def resumed(cls, stored: "StoredCheckpoint") -> "CheckpointWriter":
         """The writer that continues a run. If the newest file was damaged, the one that was read takes its place."""
+        writer = cls(stored.rule, stored.stepper, stored.times, stored.t_end)
+        writer._ownership.enter_context(owned(stored.rule.path))
         if stored.source != stored.rule.path:
             os.replace(stored.source, stored.rule.path)
         remove_parts(stored.rule.path, stored.rule.previous)
-        writer = cls(stored.rule, stored.stepper, stored.times, stored.t_end)
         writer._begun, writer._t, writer._steps = True, float(stored.solution.times[-1]), len(stored.solution.history)
         return writer
 
@@ -112,6 +119,8 @@ class CheckpointWriter:
         if not self._begun:
             described(solution.system, "system")  # an earlier run's files stay if this one's system cannot be stored
             path.parent.mkdir(parents=True, exist_ok=True)
+            self.close()  # if an earlier try failed
+            self._ownership.enter_context(owned(path))
             previous.unlink(missing_ok=True)
             remove_parts(path, previous)
         save(path, solution, memory, previous if self._begun else None)

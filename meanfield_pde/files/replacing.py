@@ -2,6 +2,7 @@
 
 import glob
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,43 @@ def _is_running(process: str) -> bool:
     except PermissionError:
         pass
     return True
+
+
+@contextmanager
+def owned(place: Path) -> Iterator[None]:
+    """Makes this process the one that writes a folder, or a file, within the block: another one is refused, on whatever machine it runs.
+
+    The name of the owner is in a file `.owner` of the folder, or `.NAME.owner` beside the file; that of a process of this machine that has
+    ended does not count. Raises ValueError that says who the owner is, OSError if nothing can be written there.
+    """
+    lock = place / ".owner" if place.is_dir() else place.with_name(f".{place.name}.owner")
+    own = f"process {os.getpid()} on {platform.node()}"
+    for _ in range(2):
+        try:
+            with lock.open("x", encoding="utf-8") as stream:
+                stream.write(own)
+            break
+        except FileExistsError:
+            owner = _read_owner(lock)
+            process, machine = owner.removeprefix("process ").split(" on ", 1) if " on " in owner else ("", "")
+            if machine != platform.node() or _is_running(process):
+                raise ValueError(f"{place} is being written by {owner}, wanted it to end (or {lock} removed, if it has ended)") from None
+            lock.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(place, error) from None
+    else:
+        raise ValueError(f"{place} is being written by {_read_owner(lock)}, wanted it to end")
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _read_owner(lock: Path) -> str:
+    try:
+        return lock.read_text(encoding="utf-8")
+    except OSError:
+        return "another process"
 
 
 def unwritable(path: Path, error: OSError) -> OSError:
