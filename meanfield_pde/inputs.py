@@ -3,6 +3,7 @@
 Data in: whatever a caller passed. Data out: float64 arrays and plain numbers that the rest of the package need not look at again.
 """
 
+import codecs
 import os
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -151,17 +152,33 @@ def sequence(name: str, value: Any, wanted: str) -> list[Any]:
 
 
 def file_path(name: str, value: Any, suffixes: tuple[str, ...] = ()) -> Path:
-    """Return `value` as a path; ValueError unless it is a possible file name and ends in one of the suffixes, if any are given."""
+    """Return `value` as a path; ValueError unless it is a possible file name and ends in one of the suffixes, if any are given.
+
+    Names are UTF-8, because they become parts of files: a results file keeps the folder of its case, a mesh the name of its file.
+    """
     try:
         text = os.fspath(value)
-    except TypeError:
+        text.encode()
+    except (AttributeError, TypeError):
         text = None
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is {shown(text)}, wanted the name of a file or folder in UTF-8") from None
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"{name} is {shown(value)}, wanted the name of a file or folder")
     path = Path(text)
     if suffixes and path.suffix not in suffixes:
         raise ValueError(f"{name} is {str(path)!r}, wanted a name that ends in {' or '.join(suffixes)}")
     return path
+
+
+def decoded(content: bytes, errors: str = "strict") -> str:
+    """The text of a file in UTF-8, without the byte-order mark that it may begin with; ValueError for other bytes, which names UTF-16.
+
+    errors: as for `bytes.decode`.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it begins with the byte-order mark of UTF-16, wanted text in UTF-8")
+    return content.decode("utf-8-sig", errors)
 
 
 def indices(name: str, values: np.ndarray, shape: tuple[int, ...], count: int) -> None:

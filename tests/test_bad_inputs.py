@@ -571,7 +571,12 @@ def starts(text):
 CASES = {
     # the file
     "empty": (CASE, "", r"case: t_end is missing"),
-    "no text": (CASE, "\udcff\udcfe", r"case.toml is not TOML: 'utf-8' codec can't decode"),
+    "text of Windows": (
+        CASE,
+        "\udcff\udcfe",
+        r"case.toml is not TOML: it begins with the byte-order mark of UTF-16, wanted text in UTF-8$",
+    ),
+    "no text": (CASE, "\udcfa\udcfe", r"case.toml is not TOML: 'utf-8' codec can't decode"),
     "another format": (CASE, '{"t_end": 0.4}', r"case.toml is not TOML: "),
     "a key given twice": ("t_end = 0.4", "t_end = 0.4\nt_end = 0.5", r"case.toml is not TOML: Cannot overwrite a value"),
     "a table given twice": ("[attention]", "[mesh]\n[attention]", r"case.toml is not TOML: Cannot declare"),
@@ -733,6 +738,8 @@ def test_cases(name, meanfield, tmp_path):
 COMMANDS = {
     "no command": (["walk"], r'Unknown command "walk"'),
     "an option that is none": (["run", "case.toml", "--outt", "out"], r"instead of --outt"),
+    "an out that is no UTF-8": (["run", "case.toml", "--out", "o\udcff"], r"pde: out is 'o\\udcff', wanted .* in UTF-8$"),
+    "a mesh that is no UTF-8": (["info", "m\udcff.vtu"], r"pde: path is 'm\\udcff.vtu', wanted the name of a file or folder in UTF-8$"),
     "no out": (["run", "case.toml"], r"parameter --out requires an argument"),
     "a folder for a case": (["run", "folder.vtu", "--out", "out"], r"no case file folder.vtu"),
     "a mesh for a case": (["run", "good.vtu", "--out", "out"], r"good.vtu is not TOML"),

@@ -118,7 +118,7 @@ class Plan:
 
 def plan_run(case: CaseLike, folder: Path, every: str, kinds: Iterable[type] = ()) -> Plan:
     """A case from its start. Raises ValueError or FileNotFoundError for a bad case or rule; no file is made."""
-    own = own_classes(kinds)
+    own, folder = own_classes(kinds), inputs.file_path("out", folder)
     asked = _case(case, own)
     rules = _rules(folder, every)
     earlier = tuple(path for rule in rules.values() for path in (rule.path, rule.previous) if path.exists())

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.cases.case import check_tables, file_digest, make_law, make_mesh, make_model, make_system, read_tables
+from meanfield_pde.cases.case import check_tables, file_digest, folder_of, make_law, make_mesh, make_model, make_system, read_tables
 from meanfield_pde.kinds import construct, own_classes
 from meanfield_pde.laws.law import Law
 from meanfield_pde.solve import output_times
@@ -119,7 +119,7 @@ def read_study(path: str | Path, kinds: Iterable[type] = ()) -> Study:
     """
     file = inputs.file_path("path", path)
     languages = {".json": (json.loads, "JSON")}
-    return make_study(read_tables("study", file, *languages.get(file.suffix, ())), file.parent, kinds)
+    return make_study(read_tables("study", file, *languages.get(file.suffix, ())), folder_of(file), kinds)
 
 
 def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable[type] = ()) -> Study:

@@ -86,7 +86,8 @@ def study(
         plan = read_study(asked, own)
     else:
         raise ValueError(f"asked is {inputs.shown(asked)}, wanted a study file, its content or a Study")
-    store = _Store(Path(out) / "runs")
+    folder = inputs.file_path("out", out)
+    store = _Store(folder / "runs")
     limits = [job for parameters in plan.sets for job in plan.limit_jobs(parameters)]
     tokens = [job for parameters in plan.sets for job in plan.token_jobs(parameters)]
     total = sum(job.cost for job in limits + tokens)
@@ -102,7 +103,7 @@ def study(
         _run(pool, limits, store, count, {})
         _run(pool, tokens, store, count, _limits_of_jobs(plan, store))
     table = Table.of(row for parameters in plan.sets for row in _rows(plan, parameters, store))
-    result = StudyResult(plan, table, plan.kind.arrays(table), Path(out))
+    result = StudyResult(plan, table, plan.kind.arrays(table), folder)
     _write(result)
     return result
 
