@@ -43,13 +43,10 @@ def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf,
         raise ValueError(f"{name} is {shown(value)}, wanted a number")
     if not np.isfinite(result):
         raise ValueError(f"{name} is {shown(value)}, wanted a finite number")
-    if not result > above:
-        raise ValueError(f"{name} is {result:g}, wanted a number > {above:g}")
-    if not low <= result <= high:
-        wanted = f"at least {low:g}" if high == np.inf else f"in [{low:g}, {high:g}]"
-        raise ValueError(f"{name} is {result:g}, wanted a number {wanted}")
+    if not (result > above and low <= result <= high):
+        raise ValueError(f"{name} is {exactly(result)}, wanted a number {_interval(low, high, above)}")
     if result > most:
-        raise ValueError(f"{name} is {result:g}, wanted at most {most:g}")
+        raise ValueError(f"{name} is {exactly(result)}, wanted at most {exactly(most)}")
     return result
 
 
@@ -97,7 +94,7 @@ def non_negatives(name: str, value: ArrayLike, shape: tuple[int | str, ...] | No
         return np.asarray(number(name, value, low=0, high=high))
     result = array(name, value, ("n",) * np.ndim(value) if shape is None else shape)
     non_negative(name, result)
-    refuse(result > high, lambda *at: f"{name}[{_index(at)}] is {result[at]:g}, wanted a number in [0, {high:g}]")
+    refuse(result > high, lambda *at: f"{name}[{_index(at)}] is {exactly(result[at])}, wanted a number in [0, {exactly(high)}]")
     return result
 
 
@@ -196,8 +193,12 @@ def non_negative(name: str, values: FloatArray) -> None:
 
 def increasing(name: str, values: FloatArray, kind: str) -> None:
     """ValueError unless every number is larger than the one before. kind: what the numbers are, for the message."""
-    falls = np.diff(values) <= 0
-    refuse(falls, lambda i: f"{name}[{i + 1}] is {values[i + 1]:g} after {values[i]:g}, wanted increasing {kind}")
+
+    def problem(i: int) -> str:
+        before, after = map(exactly, values[i : i + 2].tolist())
+        return f"{name}[{i + 1}] is {after} after {before}, wanted increasing {kind}"
+
+    refuse(np.diff(values) <= 0, problem)
 
 
 def sum_one(words: str, total: float) -> None:
@@ -249,6 +250,12 @@ def shown(value: Any) -> str:
         return f"of type {type(value).__name__}"
 
 
+def exactly(value: float) -> str:
+    """A number as messages compare it with another: in few digits, or in as many as tell it from every other one."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
 def refuse(bad: np.ndarray, problem: Callable[..., str]) -> None:
     """ValueError if an entry of `bad` is True; its message is problem(*index) of the first such entry."""
     if bad.any():
@@ -258,6 +265,15 @@ def refuse(bad: np.ndarray, problem: Callable[..., str]) -> None:
 def first_index(bad: np.ndarray) -> tuple[int, ...]:
     """Index of the first True entry."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+
+
+def _interval(low: float, high: float, above: float) -> str:
+    """The numbers > above in [low, high] in words; one of low and above is minus infinity."""
+    if high == np.inf:
+        return f"> {exactly(above)}" if above > low else f"at least {exactly(low)}"
+    if max(low, above) == -np.inf:
+        return f"at most {exactly(high)}"
+    return f"in ({exactly(above)}, {exactly(high)}]" if above > low else f"in [{exactly(low)}, {exactly(high)}]"
 
 
 def _index(index: tuple[int, ...]) -> str:

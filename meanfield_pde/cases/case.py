@@ -127,7 +127,7 @@ def _atoms(table: Mapping[str, Any]) -> Measure:
     inputs.needed_keys("atoms", table, ("points", "masses"))
     atoms: Measure = construct("atoms", Measure, table)
     if atoms.total > 1:
-        raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
+        raise ValueError(f"atoms: masses sum to {inputs.exactly(atoms.total)}, wanted at most 1: the law has the rest")
     return atoms
 
 

@@ -130,7 +130,7 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
     kind: Kind = construct("study", kind_of, {key: value for key, value in tables.items() if key in options})
     seed = inputs.integer("seed", tables.get("seed", 0), low=0)
     asked = inputs.array("times", _values("times", tables["times"]), ("n_t",))
-    times = tuple(output_times(inputs.number("times[-1]", asked[-1], above=0.0), None, asked).tolist())
+    times = tuple(output_times(inputs.number("times[-1]", asked[-1], above=0.0), None, asked, "times").tolist())
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
     plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
     compares = isinstance(kind, Convergence) and "mesh" in plain
