@@ -45,7 +45,9 @@ def _whole(kind: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f'unable to convert "{tokens[0].value}" into int') from None
 
 
-Whole = Annotated[int, Parameter(converter=_whole)]
+Whole = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True)]
+Often = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""So that "-5s" is told to be no interval, not taken for an option."""
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 
 app = App(
@@ -60,7 +62,7 @@ app.command(mesh_app)
 
 @app.command
 def run(
-    case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: str = CHECKPOINT_EVERY, wall_time: float | None = None
+    case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: float | None = None
 ) -> None:
     """Run a case: the density, the tokens, or both beside each other.
 
@@ -83,7 +85,7 @@ def run(
 
 @app.command
 def resume(
-    folder: Path, /, *, case: Path | None = None, checkpoint_every: str = CHECKPOINT_EVERY, wall_time: float | None = None
+    folder: Path, /, *, case: Path | None = None, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: float | None = None
 ) -> None:
     """Go on with a run that was stopped, from its newest whole checkpoint.
 

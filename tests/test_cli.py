@@ -286,6 +286,12 @@ def test_tables_are_printed_from_a_folder_that_cannot_be_written(done, tmp_path,
     assert "clusters" in told.out and "stages.png" not in told.out
 
 
+@pytest.mark.parametrize("arguments", [("--checkpoint-every", "-5s"), ("--checkpoint-every", "-5steps"), ("--wall-time", "-5")])
+def test_values_below_zero_are_values(arguments, tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(CASE)
+    one_line(meanfield("run", "case.toml", "--out", "out", *arguments, cwd=tmp_path), 2, arguments[1], "wanted")
+
+
 def test_an_interrupt_outside_a_run(tmp_path, monkeypatch, capsys):
     def interrupt(path):
         raise KeyboardInterrupt
