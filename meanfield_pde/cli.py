@@ -204,9 +204,17 @@ def mesh_cubed_sphere(*, n: Whole, output: Output) -> None:
 
 
 @mesh_app.command(name="voronoi")
-def mesh_voronoi(*, points: Path, lloyd_steps: Whole = 0, output: Output) -> None:
-    """Voronoi cells of the points in a .npy or .csv file."""
-    _write(output, voronoi(read_tokens(points).points, lloyd_steps))
+def mesh_voronoi(*, points: Path, normalise: bool = False, lloyd_steps: Whole = 0, output: Output) -> None:
+    """Voronoi cells of the points in a .npy or .csv file.
+
+    Parameters
+    ----------
+    points: the file, a point in each row.
+    normalise: divide each point by its length.
+    lloyd_steps: how often all points move to the centroids of their cells.
+    output: a name that ends in .vtu.
+    """
+    _write(output, voronoi(read_tokens(points, normalise=normalise).points, lloyd_steps))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

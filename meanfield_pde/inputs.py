@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from meanfield_pde.sphere import FloatArray
+from meanfield_pde.sphere import FloatArray, normalise
 
 UNIT_TOLERANCE = 1e-8
 """How far from 1 the length of a point on the sphere may be."""
@@ -76,16 +76,12 @@ def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArr
 
 def points(name: str, value: ArrayLike, d: int | str = "d", rows: int | str = "n") -> FloatArray:
     """`array` (n, d) of unit vectors, d >= 2; ValueError naming the first that is not. rows: what a message calls n."""
-    result = array(name, value, (rows, d))
-    unit_rows(name, result)
-    return result
+    return unit_rows(name, array(name, value, (rows, d)), value)
 
 
 def unit_vector(name: str, value: ArrayLike, d: int) -> FloatArray:
     """`array` (d,) of length 1."""
-    vector = array(name, value, (d,))
-    unit_rows(name, vector[None])
-    return vector
+    return unit_rows(name, array(name, value, (d,))[None], value)[0]
 
 
 def non_negatives(name: str, value: ArrayLike, shape: tuple[int | str, ...] | None = None, high: float = np.inf) -> FloatArray:
@@ -207,14 +203,22 @@ def sum_one(words: str, total: float) -> None:
         raise ValueError(f"{words} {total:.15g}, wanted 1")
 
 
-def unit_rows(name: str, points: FloatArray) -> None:
-    """ValueError naming the first row that is farther than UNIT_TOLERANCE from the unit sphere, or if rows lie in R^1."""
-    if points.shape[-1] < 2:
+def unit_rows(name: str, points: FloatArray, given: ArrayLike = 1.0) -> FloatArray:
+    """Rows (..., d) of length 1 within UNIT_TOLERANCE; ValueError naming the first that is not, or if rows lie in R^1.
+
+    given: what the rows were made from. In a type of fewer digits than float64, twice the rounding of x / |x| in that type is accepted
+    (float32 on S^2: 4e-7), and the rows are divided by their lengths.
+    """
+    d, kind = points.shape[-1], np.asarray(given).dtype
+    if d < 2:
         raise ValueError(f"{name} has shape {points.shape}, wanted d >= 2 coordinates in a row")
+    is_short = kind.kind == "f" and kind.itemsize < points.itemsize
+    tolerance = (d + 4) / 2 * np.finfo(kind).eps if is_short else UNIT_TOLERANCE
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(points, axis=-1)
-    off = np.abs(lengths - 1) > UNIT_TOLERANCE
+    off = np.abs(lengths - 1) > tolerance
     refuse(off, lambda *at: f"{name}[{_index(at)}] has length {lengths[at]:.9g}, wanted a point of the unit sphere (length 1)")
+    return normalise(points) if is_short else points
 
 
 def choice(name: str, value: Any, known: Iterable[str]) -> str:

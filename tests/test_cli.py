@@ -137,6 +137,10 @@ def test_mesh_of_points(tmp_path, meanfield):
     np.savetxt(tmp_path / "points.csv", mf.sample(mf.Uniform(3), 20, seed=0), delimiter=",")
     assert meanfield("mesh", "voronoi", "--points", "points.csv", "-o", "mesh.vtu", cwd=tmp_path).code == 0
     assert mf.read_mesh(tmp_path / "mesh.vtu").n_cells == 20
+    np.savetxt(tmp_path / "points.csv", 2 * mf.sample(mf.Uniform(3), 20, seed=0), delimiter=",")
+    one_line(meanfield("mesh", "voronoi", "--points", "points.csv", "-o", "m.vtu", cwd=tmp_path), 2, "or normalise = True")
+    assert meanfield("mesh", "voronoi", "--points", "points.csv", "--normalise", "-o", "m.vtu", cwd=tmp_path).code == 0
+    assert np.abs(mf.read_mesh(tmp_path / "m.vtu").areas - mf.read_mesh(tmp_path / "mesh.vtu").areas).max() <= 1e-13
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,14 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 def read_tokens(path: str | os.PathLike[str], weighted: bool = False, normalise: bool = False) -> Measure:
     """Tokens from a file with n rows: d coordinates, and with `weighted` a weight as last column (masses are weights over their sum).
 
-    Rows must have length 1 (within 1e-8); `normalise` divides each by its length instead. A `.csv` may start with a header line, in which
-    every column has a name that begins with a letter.
+    Rows must have length 1 (within 1e-8; in a `.npy` of float32 within its rounding); `normalise` divides each by its length instead. A
+    `.csv` may start with a header line, in which every column has a name that begins with a letter.
     Raises FileNotFoundError, or ValueError naming the first bad row.
     """
     file = inputs.file_path("path", path)
     weighted, normalise = inputs.flag("weighted", weighted), inputs.flag("normalise", normalise)
-    rows = inputs.array(str(file), _rows(file), ("n", "d"))
+    stored = _rows(file)
+    rows = inputs.array(str(file), stored, ("n", "d"))
     least = 3 if weighted else 2
     if not len(rows) or rows.shape[1] < least:
         raise ValueError(f"{file} has shape {rows.shape}, wanted n >= 1 rows of at least {least} columns")
@@ -40,7 +41,10 @@ def read_tokens(path: str | os.PathLike[str], weighted: bool = False, normalise:
             raise ValueError(f"{file}: row {int(largest.argmin())} is zero, wanted a direction")
         points = to_sphere(points / largest[:, None])
     else:
-        inputs.unit_rows(str(file), points)
+        try:
+            points = inputs.unit_rows(str(file), points, stored)
+        except ValueError as error:
+            raise ValueError(f"{error}, or normalise = True") from None
     inputs.non_negative(f"weights of {file}", weights)
     if not weights.any():
         raise ValueError(f"weights of {file} are all zero, wanted a positive sum")
