@@ -186,7 +186,8 @@ def _rows(plan: Study, parameters: Parameters, store: _Store) -> list[dict[str, 
     jobs = plan.token_jobs(parameters)
     tokens = {n: arrays for n in plan.counts if (arrays := store.load([job for job in jobs if job.count == n])) is not None}
     rows = plan.kind.summary(store.load(plan.limit_jobs(parameters)), tokens, plan.job(parameters))
-    return [{**parameters.values, **row} for row in rows]
+    values = {name: json.dumps(value) if isinstance(value, (list, dict)) else value for name, value in parameters.values.items()}
+    return [{**values, **row} for row in rows]
 
 
 def _write(result: StudyResult) -> None:
