@@ -1,14 +1,18 @@
 """The command line: reads a case, builds the objects a script would build, shows progress, writes files.
 
-Exit codes: 0 done (or stopped by --wall-time), 2 bad input, 3 the solve failed (what was reached is saved), 130 interrupted, 143
-terminated. Errors are one line on stderr.
+Files are written first, and what is printed is printed last: a reader who leaves early (`| head -1`) misses no file.
+
+Exit codes: 0 done (or stopped by --wall-time), 2 bad input, 3 the solve failed (what was reached is saved), 130 interrupted, 141 nobody
+reads what is printed, 143 terminated. Errors are one line on stderr.
 """
 
+import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
@@ -30,7 +34,7 @@ from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.studies.study import study as run_study
 from meanfield_pde.systems.system import SolveError
 
-DONE, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
+DONE, BAD_INPUT, FAILED, INTERRUPTED, CLOSED_PIPE = 0, 2, 3, 130, 141
 
 
 def _whole(kind: type, tokens: Sequence[Token]) -> int:
@@ -41,7 +45,9 @@ def _whole(kind: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f'unable to convert "{tokens[0].value}" into int') from None
 
 
-Whole = Annotated[int, Parameter(converter=_whole)]
+Whole = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True)]
+Often = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""So that "-5s" is told to be no interval, not taken for an option."""
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 
 app = App(
@@ -56,7 +62,7 @@ app.command(mesh_app)
 
 @app.command
 def run(
-    case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: str = CHECKPOINT_EVERY, wall_time: float | None = None
+    case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: float | None = None
 ) -> None:
     """Run a case: the density, the tokens, or both beside each other.
 
@@ -78,7 +84,9 @@ def run(
 
 
 @app.command
-def resume(folder: Path, /, *, case: Path | None = None, checkpoint_every: str = CHECKPOINT_EVERY, wall_time: float | None = None) -> None:
+def resume(
+    folder: Path, /, *, case: Path | None = None, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: float | None = None
+) -> None:
     """Go on with a run that was stopped, from its newest whole checkpoint.
 
     Parameters
@@ -98,7 +106,8 @@ def compare(folder: Path, /) -> None:
     if len(solutions) < 2:
         raise ValueError(f"{folder} holds one run, wanted {' and '.join(RESULTS.values())}")
     table = compare_runs(*solutions)
-    table.write_csv(folder / "summary.csv")
+    with _unwritable_told():
+        table.write_csv(folder / "summary.csv")
     print(table)
 
 
@@ -131,13 +140,15 @@ def export(folder: Path, /, *, float32: bool = False) -> None:
 @app.command
 def stages(folder: Path, /) -> None:
     """Print the metastable stages of a finished run and draw them over its energy (stages.png)."""
-    solutions = stored_runs(folder)
+    solutions, lines = stored_runs(folder), list[object]()
     for solution in solutions:
-        print(f"{solution.kind}:\n       t start         t end  clusters  energy (log)  masses")
+        lines.append(f"{solution.kind}:\n       t start         t end  clusters  energy (log)  masses")
         for stage in find_stages(solution):
             masses = " ".join(f"{mass:.4f}" for mass in stage.masses)
-            print(f"{stage.t_start:14.6g}{stage.t_end:14.6g}{stage.clusters:10d}{stage.log_energy:14.6f}  {masses}")
-    print(staircase(folder / "stages.png", *solutions))
+            lines.append(f"{stage.t_start:14.6g}{stage.t_end:14.6g}{stage.clusters:10d}{stage.log_energy:14.6f}  {masses}")
+    with _unwritable_told():
+        lines.append(staircase(folder / "stages.png", *solutions))
+    print(*lines, sep="\n")
 
 
 @app.command
@@ -193,22 +204,40 @@ def mesh_cubed_sphere(*, n: Whole, output: Output) -> None:
 
 
 @mesh_app.command(name="voronoi")
-def mesh_voronoi(*, points: Path, lloyd_steps: Whole = 0, output: Output) -> None:
-    """Voronoi cells of the points in a .npy or .csv file."""
-    _write(output, voronoi(read_tokens(points).points, lloyd_steps))
+def mesh_voronoi(*, points: Path, normalise: bool = False, lloyd_steps: Whole = 0, output: Output) -> None:
+    """Voronoi cells of the points in a .npy or .csv file.
+
+    Parameters
+    ----------
+    points: the file, a point in each row.
+    normalise: divide each point by its length.
+    lloyd_steps: how often all points move to the centroids of their cells.
+    output: a name that ends in .vtu.
+    """
+    _write(output, voronoi(read_tokens(points, normalise=normalise).points, lloyd_steps))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `meanfield-pde`; arguments default to those of the process. Raises SystemExit with the exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", PinnedWarning)
-        warnings.showwarning = lambda message, *_: print(f"meanfield-pde: {message}", file=sys.stderr)
-        sys.exit(_exit_code(arguments))
+        warnings.showwarning = lambda message, *_: _tell(message)
+        code = _exit_code(arguments)
+        try:
+            print(end="", flush=True)
+        except OSError as error:
+            _to_nowhere(sys.stdout)
+            code = code or (CLOSED_PIPE if isinstance(error, BrokenPipeError) else _complain(error, BAD_INPUT))
+        sys.exit(code)
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False)
+    except SystemExit as ended:  # so cyclopts ends what went well
+        return int(ended.code or DONE)
+    except BrokenPipeError:
+        return CLOSED_PIPE
     except StoppedError as stopped:
         return _complain(stopped, stopped.code)
     except SolveError as error:
@@ -221,21 +250,46 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
 
 
 def _complain(error: object, code: int) -> int:
-    print(f"meanfield-pde: {' '.join(str(error).split())}", file=sys.stderr)
+    _tell(error)
     return code
 
 
+def _tell(what: object) -> None:
+    """One line on stderr, where a closed pipe must not end a run."""
+    try:
+        print(f"meanfield-pde: {' '.join(str(what).split())}", file=sys.stderr)
+    except BrokenPipeError:
+        _to_nowhere(sys.stderr)
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Lets go what a closed pipe did not take, so that Python does not try again as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def _unwritable_told() -> Iterator[None]:
+    """A file that cannot be written (the folder may be read-only) is told, but keeps nothing else from being printed."""
+    try:
+        yield
+    except OSError as error:
+        _tell(error)
+
+
 def _carry_out(plan: Plan, wall_time: float | None) -> None:
-    """Solves what the plan has left to do, until a signal or the wall time stops it, and prints what came out."""
+    """Solves what the plan has left to do, until a signal or the wall time stops it, writes the rest, and prints what came out."""
     solutions = list(plan.over)
-    with stopping(wall_time) as stop:
-        for solution in solve_parts(plan, stop, progress=True):
-            if stop.code is not None:
-                how = f"stopped at t = {solution.times[-1]:.6g} ({stop.reason})"
-                raise StoppedError(f"{how}; go on with: meanfield-pde resume {plan.folder}", stop.code)
+    try:
+        with stopping(wall_time) as stop:
+            for solution in solve_parts(plan, stop, progress=True):
+                if stop.code is not None:
+                    how = f"stopped at t = {solution.times[-1]:.6g} ({stop.reason})"
+                    raise StoppedError(f"{how}; go on with: meanfield-pde resume {plan.folder}", stop.code)
+                solutions.append(solution)
+        table = write_products(plan.folder, solutions)
+    finally:
+        for solution in solutions[len(plan.over) :]:
             print(solution.summary(), end="\n\n")
-            solutions.append(solution)
-    table = write_products(plan.folder, solutions)
     if table is not None:
         print(table)
 

@@ -3,6 +3,7 @@
 Data in: whatever a caller passed. Data out: float64 arrays and plain numbers that the rest of the package need not look at again.
 """
 
+import codecs
 import os
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from meanfield_pde.sphere import FloatArray
+from meanfield_pde.sphere import FloatArray, normalise
 
 UNIT_TOLERANCE = 1e-8
 """How far from 1 the length of a point on the sphere may be."""
@@ -42,13 +43,10 @@ def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf,
         raise ValueError(f"{name} is {shown(value)}, wanted a number")
     if not np.isfinite(result):
         raise ValueError(f"{name} is {shown(value)}, wanted a finite number")
-    if not result > above:
-        raise ValueError(f"{name} is {result:g}, wanted a number > {above:g}")
-    if not low <= result <= high:
-        wanted = f"at least {low:g}" if high == np.inf else f"in [{low:g}, {high:g}]"
-        raise ValueError(f"{name} is {result:g}, wanted a number {wanted}")
+    if not (result > above and low <= result <= high):
+        raise ValueError(f"{name} is {exactly(result)}, wanted a number {_interval(low, high, above)}")
     if result > most:
-        raise ValueError(f"{name} is {result:g}, wanted at most {most:g}")
+        raise ValueError(f"{name} is {exactly(result)}, wanted at most {exactly(most)}")
     return result
 
 
@@ -78,16 +76,12 @@ def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArr
 
 def points(name: str, value: ArrayLike, d: int | str = "d", rows: int | str = "n") -> FloatArray:
     """`array` (n, d) of unit vectors, d >= 2; ValueError naming the first that is not. rows: what a message calls n."""
-    result = array(name, value, (rows, d))
-    unit_rows(name, result)
-    return result
+    return unit_rows(name, array(name, value, (rows, d)), value)
 
 
 def unit_vector(name: str, value: ArrayLike, d: int) -> FloatArray:
     """`array` (d,) of length 1."""
-    vector = array(name, value, (d,))
-    unit_rows(name, vector[None])
-    return vector
+    return unit_rows(name, array(name, value, (d,))[None], value)[0]
 
 
 def non_negatives(name: str, value: ArrayLike, shape: tuple[int | str, ...] | None = None, high: float = np.inf) -> FloatArray:
@@ -96,7 +90,7 @@ def non_negatives(name: str, value: ArrayLike, shape: tuple[int | str, ...] | No
         return np.asarray(number(name, value, low=0, high=high))
     result = array(name, value, ("n",) * np.ndim(value) if shape is None else shape)
     non_negative(name, result)
-    refuse(result > high, lambda *at: f"{name}[{_index(at)}] is {result[at]:g}, wanted a number in [0, {high:g}]")
+    refuse(result > high, lambda *at: f"{name}[{_index(at)}] is {exactly(result[at])}, wanted a number in [0, {exactly(high)}]")
     return result
 
 
@@ -151,17 +145,33 @@ def sequence(name: str, value: Any, wanted: str) -> list[Any]:
 
 
 def file_path(name: str, value: Any, suffixes: tuple[str, ...] = ()) -> Path:
-    """Return `value` as a path; ValueError unless it is a possible file name and ends in one of the suffixes, if any are given."""
+    """Return `value` as a path; ValueError unless it is a possible file name and ends in one of the suffixes, if any are given.
+
+    Names are UTF-8, because they become parts of files: a results file keeps the folder of its case, a mesh the name of its file.
+    """
     try:
         text = os.fspath(value)
-    except TypeError:
+        text.encode()
+    except (AttributeError, TypeError):
         text = None
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is {shown(text)}, wanted the name of a file or folder in UTF-8") from None
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"{name} is {shown(value)}, wanted the name of a file or folder")
     path = Path(text)
     if suffixes and path.suffix not in suffixes:
         raise ValueError(f"{name} is {str(path)!r}, wanted a name that ends in {' or '.join(suffixes)}")
     return path
+
+
+def decoded(content: bytes, errors: str = "strict") -> str:
+    """The text of a file in UTF-8, without the byte-order mark that it may begin with; ValueError for other bytes, which names UTF-16.
+
+    errors: as for `bytes.decode`.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it begins with the byte-order mark of UTF-16, wanted text in UTF-8")
+    return content.decode("utf-8-sig", errors)
 
 
 def indices(name: str, values: np.ndarray, shape: tuple[int, ...], count: int) -> None:
@@ -179,8 +189,12 @@ def non_negative(name: str, values: FloatArray) -> None:
 
 def increasing(name: str, values: FloatArray, kind: str) -> None:
     """ValueError unless every number is larger than the one before. kind: what the numbers are, for the message."""
-    falls = np.diff(values) <= 0
-    refuse(falls, lambda i: f"{name}[{i + 1}] is {values[i + 1]:g} after {values[i]:g}, wanted increasing {kind}")
+
+    def problem(i: int) -> str:
+        before, after = map(exactly, values[i : i + 2].tolist())
+        return f"{name}[{i + 1}] is {after} after {before}, wanted increasing {kind}"
+
+    refuse(np.diff(values) <= 0, problem)
 
 
 def sum_one(words: str, total: float) -> None:
@@ -189,14 +203,22 @@ def sum_one(words: str, total: float) -> None:
         raise ValueError(f"{words} {total:.15g}, wanted 1")
 
 
-def unit_rows(name: str, points: FloatArray) -> None:
-    """ValueError naming the first row that is farther than UNIT_TOLERANCE from the unit sphere, or if rows lie in R^1."""
-    if points.shape[-1] < 2:
+def unit_rows(name: str, points: FloatArray, given: ArrayLike = 1.0) -> FloatArray:
+    """Rows (..., d) of length 1 within UNIT_TOLERANCE; ValueError naming the first that is not, or if rows lie in R^1.
+
+    given: what the rows were made from. In a type of fewer digits than float64, twice the rounding of x / |x| in that type is accepted
+    (float32 on S^2: 4e-7), and the rows are divided by their lengths.
+    """
+    d, kind = points.shape[-1], np.asarray(given).dtype
+    if d < 2:
         raise ValueError(f"{name} has shape {points.shape}, wanted d >= 2 coordinates in a row")
+    is_short = kind.kind == "f" and kind.itemsize < points.itemsize
+    tolerance = (d + 4) / 2 * np.finfo(kind).eps if is_short else UNIT_TOLERANCE
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(points, axis=-1)
-    off = np.abs(lengths - 1) > UNIT_TOLERANCE
+    off = np.abs(lengths - 1) > tolerance
     refuse(off, lambda *at: f"{name}[{_index(at)}] has length {lengths[at]:.9g}, wanted a point of the unit sphere (length 1)")
+    return normalise(points) if is_short else points
 
 
 def choice(name: str, value: Any, known: Iterable[str]) -> str:
@@ -232,6 +254,12 @@ def shown(value: Any) -> str:
         return f"of type {type(value).__name__}"
 
 
+def exactly(value: float) -> str:
+    """A number as messages compare it with another: in few digits, or in as many as tell it from every other one."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
 def refuse(bad: np.ndarray, problem: Callable[..., str]) -> None:
     """ValueError if an entry of `bad` is True; its message is problem(*index) of the first such entry."""
     if bad.any():
@@ -241,6 +269,15 @@ def refuse(bad: np.ndarray, problem: Callable[..., str]) -> None:
 def first_index(bad: np.ndarray) -> tuple[int, ...]:
     """Index of the first True entry."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+
+
+def _interval(low: float, high: float, above: float) -> str:
+    """The numbers > above in [low, high] in words; one of low and above is minus infinity."""
+    if high == np.inf:
+        return f"> {exactly(above)}" if above > low else f"at least {exactly(low)}"
+    if max(low, above) == -np.inf:
+        return f"at most {exactly(high)}"
+    return f"in ({exactly(above)}, {exactly(high)}]" if above > low else f"in [{exactly(low)}, {exactly(high)}]"
 
 
 def _index(index: tuple[int, ...]) -> str:

@@ -24,7 +24,7 @@ LESS = 1 - 4 * float(np.finfo(np.float64).eps)
 class Measure(Record):
     """Weighted points on S^{d-1}.
 
-    points: (n, d), unit vectors, d >= 2. masses: (n,), >= 0, dimensionless; None gives every point the mass 1/n.
+    points: (n, d), unit vectors, d >= 2; float32 is normalised. masses: (n,), >= 0, dimensionless; None gives every point the mass 1/n.
     Raises ValueError if a shape does not fit, an entry is not finite, a mass is negative or a point is off the sphere.
     """
 
@@ -34,8 +34,7 @@ class Measure(Record):
     _parts: tuple["Measure", ...] = field(init=False, repr=False)
 
     def __init__(self, points: ArrayLike, masses: ArrayLike | None = None) -> None:
-        checked = inputs.array("points", points, ("n", "d"))
-        inputs.unit_rows("points", checked)
+        checked = inputs.points("points", points)
         n = len(checked)
         weights = np.full(n, 1 / max(n, 1)) if masses is None else inputs.array("masses", masses, (n,))
         inputs.non_negative("masses", weights)
@@ -132,6 +131,4 @@ def as_measure(name: str, value: ArrayLike | Measure) -> Measure:
     """A measure as it is, or points (n, d) of equal masses 1/n. ValueError naming the argument if the points are none of a sphere."""
     if isinstance(value, Measure):
         return value
-    points = inputs.array(name, value, ("n", "d"))
-    inputs.unit_rows(name, points)
-    return Measure(points)
+    return Measure(inputs.points(name, value))

@@ -95,17 +95,22 @@ def resume(
     return _finished(begin, stored.times, stored.t_end, recorder, watchers, report, writer)
 
 
-def output_times(t_end: float, save_every: float | None, save_at: ArrayLike | None) -> FloatArray:
-    """The output times of a run. Raises ValueError if both rules are given, or times are not increasing within [0, t_end]."""
+def output_times(t_end: float, save_every: float | None, save_at: ArrayLike | None, name: str = "save_at") -> FloatArray:
+    """The output times of a run; those later than t_end by rounding alone are t_end. name: what messages call save_at.
+
+    Raises ValueError if both rules are given, or times are not increasing within [0, t_end].
+    """
     if save_every is not None and save_at is not None:
         raise ValueError("save_every and save_at are both given, wanted one of them")
     if save_at is not None:
-        times = inputs.array("save_at", save_at, ("n_t",))
+        times = inputs.array(name, save_at, ("n_t",))
         if not len(times):
-            raise ValueError("save_at is empty, wanted at least one time")
+            raise ValueError(f"{name} is empty, wanted at least one time")
+        inputs.increasing(name, times, "times")
+        times = np.unique(np.where((times > t_end) & (times <= t_end * (1 + 1e-12)), t_end, times))
         if times[0] < 0 or times[-1] > t_end:
-            raise ValueError(f"save_at runs from {times[0]:g} to {times[-1]:g}, wanted times in [0, {t_end:g}]")
-        inputs.increasing("save_at", times, "times")
+            first, last, end = map(inputs.exactly, (times[0], times[-1], t_end))
+            raise ValueError(f"{name} runs from {first} to {last}, wanted times in [0, {end}]")
         return times
     if save_every is None:
         return np.array([0.0, t_end])

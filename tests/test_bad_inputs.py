@@ -386,7 +386,7 @@ PYTHON = {
     "one cluster on a ring": (lambda: mf.exact.ring_rate(1, 1.0), r"^k is 1, wanted an integer at least 2$"),
     # what is read off
     "an angle of 0": (lambda: mf.clusters(CORNERS, 0), r"^angle is 0, wanted a number > 0$"),
-    "an angle of half a turn": (lambda: mf.clusters(CORNERS, np.pi), r"^angle is 3.14159, wanted a number < pi$"),
+    "an angle of half a turn": (lambda: mf.clusters(CORNERS, np.pi), r"^angle is 3.141592653589793, wanted a number < pi$"),
     "a floor of 1": (lambda: mf.clusters(CORNERS, 0.1, floor=1), r"^floor is 1, wanted a number < 1$"),
     "the entropy of a negative density": (lambda: mf.entropy(MESH, -START), r"^averages\[0\] is -.*, wanted a number >= 0$"),
     "W_3": (lambda: mf.wasserstein(CORNERS, CORNERS, 3), r"^order is 3, wanted an integer in \[1, 2\]$"),
@@ -490,6 +490,51 @@ def test_numbers_of_every_kind_are_the_same_number(four):
     assert mf.SSP(mf.EULER, cfl=four) == mf.SSP(mf.EULER, cfl=4.0) and mf.Adaptive(atol=four) == mf.Adaptive(atol=4.0)
 
 
+ABOVE_1 = 1 + 2**-52
+NEARLY = {
+    "a cosine above 1": (lambda: mf.close_pairs(CORNERS, ABOVE_1), "cosine is 1.0000000000000002, wanted a number in [-1, 1]"),
+    "an edge above 1": (lambda: mf.inner_products(CORNERS, [0, ABOVE_1]), "edges[1] is 1.0000000000000002, wanted a number in [-1, 1]"),
+    "edges that fall": (
+        lambda: mf.inner_products(CORNERS, [0.3 + 2**-54, 0.3]),
+        "edges[1] is 0.3 after 0.30000000000000004, wanted increasing edges",
+    ),
+    "a radius above 1": (lambda: mf.exact.moebius(3, ABOVE_1, 1.0), "r0 is 1.0000000000000002, wanted a number in [0, 1]"),
+    "radii above 1": (lambda: mf.exact.moebius_mean(3, [0.5, ABOVE_1]), "r[1] is 1.0000000000000002, wanted a number in [0, 1]"),
+    "an angle above pi": (
+        lambda: mf.exact.two_cluster_rate(1.0, 3.1415926535897936),
+        "theta is 3.1415926535897936, wanted a number in [0, 3.141592653589793]",
+    ),
+    "an angle above the first": (
+        lambda: mf.exact.two_cluster_time(1.0, 0.3, 0.3 + 2**-54),
+        "theta1 is 0.30000000000000004, wanted an angle in (0, theta0 = 0.3]",
+    ),
+    "an inner product of 1": (
+        lambda: mf.exact.equiangular(4, 1.0, -1 / 3, 1.0),
+        "g0 is -0.3333333333333333, wanted a number in (-1/(n-1), 1) = (-0.3333333333333333, 1)",
+    ),
+    "a tolerance below": (lambda: mf.Adaptive(rtol=2.29999999e-14), "rtol is 2.29999999e-14, wanted a number in [2.3e-14, 0.1]"),
+    "a bandwidth above pi": (
+        lambda: mf.Smoothed(np.eye(3), 3.1415927),
+        "bandwidth is 3.1415927, wanted a number in (0, 3.141592653589793]",
+    ),
+    "a bandwidth of 0": (lambda: mf.Smoothed(np.eye(3), 0), "bandwidth is 0, wanted a number in (0, 3.141592653589793]"),
+    "a bandwidth below": (lambda: mf.Smoothed(np.eye(3), 9.9999999e-6), "bandwidth is 9.9999999e-06, wanted at least 1e-05"),
+    "kappa above": (lambda: mf.VonMisesFisher((0, 0, 1), 1e10 + 1), "kappa is 10000000001.0, wanted at most 1e+10"),
+    "a plan above": (
+        lambda: mf.wasserstein(CORNERS, CORNERS, max_bytes=395.9999999),
+        "needs about 3.96e-07 GB, more than max_bytes = 3.959999999e-07 GB",
+    ),
+}
+"""Values whose first six digits are those of what is wanted."""
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_a_refused_value_does_not_look_like_what_is_wanted(name):
+    call, sentence = NEARLY[name]
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        call()
+
+
 def test_python_refuses_unknown_arguments():
     with pytest.raises(TypeError, match="betta"):
         mf.Attention(betta=1.0)
@@ -571,7 +616,12 @@ def starts(text):
 CASES = {
     # the file
     "empty": (CASE, "", r"case: t_end is missing"),
-    "no text": (CASE, "\udcff\udcfe", r"case.toml is not TOML: 'utf-8' codec can't decode"),
+    "text of Windows": (
+        CASE,
+        "\udcff\udcfe",
+        r"case.toml is not TOML: it begins with the byte-order mark of UTF-16, wanted text in UTF-8$",
+    ),
+    "no text": (CASE, "\udcfa\udcfe", r"case.toml is not TOML: 'utf-8' codec can't decode"),
     "another format": (CASE, '{"t_end": 0.4}', r"case.toml is not TOML: "),
     "a key given twice": ("t_end = 0.4", "t_end = 0.4\nt_end = 0.5", r"case.toml is not TOML: Cannot overwrite a value"),
     "a table given twice": ("[attention]", "[mesh]\n[attention]", r"case.toml is not TOML: Cannot declare"),
@@ -733,6 +783,8 @@ def test_cases(name, meanfield, tmp_path):
 COMMANDS = {
     "no command": (["walk"], r'Unknown command "walk"'),
     "an option that is none": (["run", "case.toml", "--outt", "out"], r"instead of --outt"),
+    "an out that is no UTF-8": (["run", "case.toml", "--out", "o\udcff"], r"pde: out is 'o\\udcff', wanted .* in UTF-8$"),
+    "a mesh that is no UTF-8": (["info", "m\udcff.vtu"], r"pde: path is 'm\\udcff.vtu', wanted the name of a file or folder in UTF-8$"),
     "no out": (["run", "case.toml"], r"parameter --out requires an argument"),
     "a folder for a case": (["run", "folder.vtu", "--out", "out"], r"no case file folder.vtu"),
     "a mesh for a case": (["run", "good.vtu", "--out", "out"], r"good.vtu is not TOML"),

@@ -1,12 +1,15 @@
 """Case files: keys are constructor arguments, everything else is refused with one sentence before anything runs."""
 
 import copy
+import json
+import os
 
 import numpy as np
 import pytest
 
 import meanfield_pde as mf
 from meanfield_pde.cases.case import make_case, read_case
+from meanfield_pde.studies.plan import read_study
 
 GOOD = {
     "t_end": 1.0,
@@ -122,6 +125,46 @@ def test_bad_files(tmp_path):
     (tmp_path / "case.toml").write_text("t_end = ")
     with pytest.raises(ValueError, match="is not TOML"):
         read_case(tmp_path / "case.toml")
+
+
+LIMIT = 't_end = 1.0\nmesh = {file = "mine.vtu"}\nstart = {kind = "uniform", d = 3}\n'
+
+
+@pytest.mark.parametrize("read", [read_case, read_study])
+def test_a_byte_order_mark_is_no_part_of_a_case(read, tmp_path):
+    text = LIMIT.replace("t_end = 1.0", "t_end = 1.0" if read is read_case else "kind = 'inner_products'\ntimes = [1.0]")
+    mf.write_mesh(tmp_path / "mine.vtu", mf.icosahedral(0))
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / "case.toml").write_text(text, encoding=encoding)
+        assert max(read(tmp_path / "case.toml").times) == 1.0
+    (tmp_path / "case.toml").write_text(text, encoding="utf-16")
+    with pytest.raises(ValueError, match=r"case.toml is not TOML: it begins with the byte-order mark of UTF-16, wanted text in UTF-8"):
+        read(tmp_path / "case.toml")
+
+
+def test_a_study_in_json_may_begin_with_a_byte_order_mark(tmp_path):
+    tables = {"kind": "inner_products", "times": [1.0], "start": {"kind": "uniform", "d": 2}, "mesh": {"kind": "circle", "n": 8}}
+    (tmp_path / "study.json").write_text(json.dumps(tables), encoding="utf-8-sig")
+    assert read_study(tmp_path / "study.json").times == (1.0,)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="/dev/fd is a thing of Unix")
+def test_a_case_may_come_through_a_pipe(tmp_path, monkeypatch):
+    """`run <(make_case)` and `make_case | run /dev/stdin`: names in it are relative to the working directory, and it is read once."""
+    mf.write_mesh(tmp_path / "mine.vtu", mf.cubed_sphere(3))
+    monkeypatch.chdir(tmp_path)
+    reading, writing = os.pipe()
+    os.write(writing, LIMIT.encode())
+    os.close(writing)
+    case = read_case(f"/dev/fd/{reading}")
+    os.close(reading)
+    assert case.limit.system.mesh.n_cells == 54 and case.folder == tmp_path.resolve()
+    (tmp_path / "case.toml").write_text(LIMIT)
+    with (tmp_path / "case.toml").open() as stream:
+        assert read_case(f"/dev/fd/{stream.fileno()}").source == case.source
+    for path in (tmp_path, "/dev/null"):
+        with pytest.raises(FileNotFoundError, match="no case file"):
+            read_case(path)
 
 
 def test_heavy_tokens_start_beside_the_law():

@@ -653,7 +653,7 @@ def test_files_of_a_case_may_go_but_not_change(tmp_path, capsys):
     (folder / "ring.vtu").unlink()
     start = (folder / "start.csv").read_text()
     (folder / "start.csv").write_text(start.replace("1,0", "-1,0"))
-    assert "start.csv is not the file that the run in" in ends(2, capsys, "resume", out)
+    assert "start.csv has SHA-256 " in ends(2, capsys, "resume", out)
     (folder / "start.csv").write_text(start)
     assert "wall time" in ends(0, capsys, "resume", out, "--wall-time", "1e-9")
     ends(0, capsys, "resume", out)

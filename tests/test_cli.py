@@ -1,7 +1,9 @@
 """The command line, as a user runs it: files, tables, one-line errors, exit codes."""
 
+import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,6 +137,10 @@ def test_mesh_of_points(tmp_path, meanfield):
     np.savetxt(tmp_path / "points.csv", mf.sample(mf.Uniform(3), 20, seed=0), delimiter=",")
     assert meanfield("mesh", "voronoi", "--points", "points.csv", "-o", "mesh.vtu", cwd=tmp_path).code == 0
     assert mf.read_mesh(tmp_path / "mesh.vtu").n_cells == 20
+    np.savetxt(tmp_path / "points.csv", 2 * mf.sample(mf.Uniform(3), 20, seed=0), delimiter=",")
+    one_line(meanfield("mesh", "voronoi", "--points", "points.csv", "-o", "m.vtu", cwd=tmp_path), 2, "or normalise = True")
+    assert meanfield("mesh", "voronoi", "--points", "points.csv", "--normalise", "-o", "m.vtu", cwd=tmp_path).code == 0
+    assert np.abs(mf.read_mesh(tmp_path / "m.vtu").areas - mf.read_mesh(tmp_path / "mesh.vtu").areas).max() <= 1e-13
 
 
 @pytest.mark.parametrize(
@@ -222,6 +228,72 @@ def test_a_case_can_stop_when_it_is_metastable(tmp_path, meanfield):
     )
     ended = meanfield("run", "case.toml", "--out", "out", cwd=tmp_path)
     assert ended.code == 0 and "metastable: mean speed" in ended.out
+
+
+# --- readers that leave, folders that cannot be written ---
+
+
+@contextmanager
+def nobody_reads(monkeypatch, stream, buffering):
+    """The stream is a pipe that nobody reads; buffering: 1 meets that at the first line, -1 when all has been printed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering) as pipe, monkeypatch.context() as patch:
+        patch.setattr(sys, stream, pipe)
+        yield
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a closed pipe is a thing of Unix")
+@pytest.mark.parametrize("buffering", [1, -1])
+def test_a_reader_who_leaves_misses_no_file(buffering, done, tmp_path, monkeypatch, capsys):
+    """run .. | head -1: quiet, with the exit code of tools that SIGPIPE ends."""
+    folder, _ = done
+    monkeypatch.setattr("meanfield_pde.cases.runs.overview", lambda path, *solutions: path.write_text("drawn"))
+    case = CASE.replace("t_end = 0.4", "t_end = 0.1").replace("level = 1", "level = 0").replace("count = 30", "count = 3")
+    (tmp_path / "case.toml").write_text(case)
+    for arguments in (["run", str(tmp_path / "case.toml"), "--out", str(tmp_path / "out")], ["info", str(folder / "out")]):
+        with nobody_reads(monkeypatch, "stdout", buffering), pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 141 and capsys.readouterr().err == ""
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"limit.vtkhdf", "tokens.vtkhdf", "limit.pvd", "tokens.pvd", "summary.csv", "overview.png"} <= names
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is a thing of Linux")
+def test_a_full_disk_under_what_is_printed_is_one_line(done, monkeypatch, capsys):
+    with open("/dev/full", "w") as full, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdout", full)
+        main(["info", str(done[0] / "out")])
+    assert (ended.value.code, capsys.readouterr().err) == (2, "meanfield-pde: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a closed pipe is a thing of Unix")
+def test_an_error_that_nobody_reads_keeps_its_exit_code(tmp_path, monkeypatch):
+    for stream in ("stdout", "stderr"):
+        with nobody_reads(monkeypatch, stream, 1), pytest.raises(SystemExit) as ended:
+            main(["info", str(tmp_path)])
+        assert ended.value.code == 2
+
+
+def test_tables_are_printed_from_a_folder_that_cannot_be_written(done, tmp_path, meanfield):
+    """A folder in the place of the file refuses every user, root too."""
+    folder, ran = done
+    for name in ("limit.vtkhdf", "tokens.vtkhdf"):
+        (tmp_path / name).write_bytes((folder / "out" / name).read_bytes())
+    for name in ("summary.csv", "stages.png"):
+        (tmp_path / name).mkdir()
+    compared = meanfield("compare", tmp_path, cwd=tmp_path)
+    one_line(compared, 0, "summary.csv cannot be written")
+    assert compared.out.strip() in ran.out and "W1" in compared.out
+    told = meanfield("stages", tmp_path, cwd=tmp_path)
+    one_line(told, 0, "stages.png cannot be written")
+    assert "clusters" in told.out and "stages.png" not in told.out
+
+
+@pytest.mark.parametrize("arguments", [("--checkpoint-every", "-5s"), ("--checkpoint-every", "-5steps"), ("--wall-time", "-5")])
+def test_values_below_zero_are_values(arguments, tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(CASE)
+    one_line(meanfield("run", "case.toml", "--out", "out", *arguments, cwd=tmp_path), 2, arguments[1], "wanted")
 
 
 def test_an_interrupt_outside_a_run(tmp_path, monkeypatch, capsys):

@@ -35,6 +35,27 @@ def test_rows_are_the_common_times(runs):
     assert not table.columns["w_error"].any() and not table.notes
 
 
+@pytest.mark.parametrize("t_end", [1e-11, 1.0, 1e9])
+def test_an_output_has_at_most_one_partner(t_end):
+    """Five times closer together than 1e-9 would give 25 rows; nearly equal ones go with the nearest."""
+    times = np.array([0, 0.3, 0.3 + 1e-11, 0.6, 1]) * t_end
+    rounded = np.array([0, 0.3 + 4e-12, 0.3 + 1.4e-11, 0.6 + 1e-10, 0.7, 1]) * t_end
+    attention = mf.Attention(1.0, value=np.zeros((2, 2)))
+    a, b = (mf.solve(mf.ParticleSystem(attention), np.eye(2), t_end, save_at=given) for given in (times, rounded))
+    table = mf.compare(a, b)
+    assert table.columns["t"].tolist() == times.tolist()
+    assert len({line.split()[0] for line in str(table).splitlines()[1:]}) == 5
+    assert mf.compare(a, a).columns["t"].tolist() == times.tolist()
+
+
+def test_common_times_are_relative_to_the_run():
+    """The control: the same gap is rounding in a long run and none in a short one."""
+    attention = mf.Attention(1.0, value=np.zeros((2, 2)))
+    for t_end, rows in ((1.0, 3), (1e-3, 2)):
+        a, b = (mf.solve(mf.ParticleSystem(attention), np.eye(2), t_end, save_at=[0, t_end / 2 + gap, t_end]) for gap in (0, 1e-11))
+        assert len(mf.compare(a, b)) == rows
+
+
 def test_a_run_against_itself_is_zero(runs):
     table = mf.compare(runs[0], runs[0])
     assert np.abs(table.columns["w1"]).max() <= 1e-12

@@ -391,7 +391,7 @@ def test_bandwidth_is_the_spread_along_each_direction():
         (lambda: PerturbedUniform(3, noise=-0.1, seed=0), r"^noise is -0\.1, wanted a number at least 0$"),
         (lambda: PerturbedUniform(4, noise=0.1, seed=0), r"^noise is 0\.1 in dimension 4"),
         (lambda: PerturbedUniform(3, max_degree=0), r"^max_degree is 0, wanted an integer in \[1, 256\]$"),
-        (lambda: Smoothed(np.eye(3), 0), r"^bandwidth is 0, wanted a number > 0$"),
+        (lambda: Smoothed(np.eye(3), 0), r"^bandwidth is 0, wanted a number in \(0, 3.141592653589793\]$"),
         (lambda: Smoothed(np.eye(3), np.nan), r"^bandwidth is nan"),
         (lambda: Smoothed(2 * np.eye(3), 0.1), r"^tokens\[0\] has length 2, wanted a point of the unit sphere"),
         (lambda: Smoothed(Measure(np.eye(3), [1, 1, 1]), 0.1), r"^tokens have mass 3, wanted 1$"),

@@ -476,6 +476,10 @@ def test_obj_as_others_write_it(tmp_path):
     mesh = read_mesh(path)
     told(mesh, "dropped 2 cells that are points or lines")
     assert np.abs(mesh.areas - icosahedral(0, cells="triangles").areas).max() <= 1e-15
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    assert read_mesh(path) == mesh
+    path.write_text("\n".join(lines), encoding="utf-16")
+    refused(path, "begins with the byte-order mark of UTF-16, wanted text in UTF-8")
     for line, sentence in (
         ("f 1 2 x", "line 59 is 'f 1 2 x', wanted"),
         ("f 0 1 2", "line 59"),
@@ -495,13 +499,21 @@ def test_stl_as_others_write_it(tmp_path):
     facets = np.zeros(80, dtype=np.dtype([("numbers", "<f4", (4, 3)), ("attributes", "<u2")]))
     facets["numbers"][:, 1:] = corners
     path = tmp_path / "sphere.stl"
-    path.write_bytes(b"solid facet vertex".ljust(80) + np.uint32(80).tobytes() + facets.tobytes())
-    assert read_mesh(path).n_cells == 80
+    binary = b"solid facet vertex".ljust(80) + np.uint32(80).tobytes() + facets.tobytes()
+    for end in (b"", b"\n", b"\r\n"):
+        path.write_bytes(binary + end)
+        assert read_mesh(path).n_cells == 80
+    path.write_bytes(binary + b"\nx")
+    refused(path, "truncated or no STL")
     text = ["solid my facet vertex"]
     for triangle in corners.tolist():
         text += ["facet normal 0 0 1", "outer loop", *(f"vertex {x!r} {y!r} {z!r}" for x, y, z in triangle), "endloop", "endfacet"]
-    path.write_text("\n".join([*text, "endsolid my facet vertex\n"]))
-    assert_same_geometry(read_mesh(path), mesh)
+    whole = "\n".join([*text, "endsolid my facet vertex\n"])
+    for written in (whole.encode(), whole.upper().encode(), whole.encode("utf-8-sig")):
+        path.write_bytes(written)
+        assert_same_geometry(read_mesh(path), mesh)
+    path.write_text(whole, encoding="utf-16")
+    refused(path, "begins with the byte-order mark of UTF-16, wanted text in UTF-8")
     path.write_text("\n".join(text))
     refused(path, "truncated or no STL")
     path.write_text("\n".join([*text[:-3], *text[-2:], "endsolid"]))

@@ -119,6 +119,20 @@ def test_regular_output_times(t_end, every, expected):
     assert times[-1] == t_end
 
 
+@pytest.mark.parametrize("count", [1, 3, 7, 10, 1000])
+def test_long_runs_have_as_many_outputs_as_asked(count):
+    assert len(output_times(1e9, 1e9 / count, None)) == count + 1
+
+
+def test_times_beyond_the_end_by_rounding_are_the_end():
+    """3 * .1 > .3; the control is farther away than rounding takes it."""
+    for times in ([0, 0.1, 3 * 0.1], [0, 0.1, 0.3], [0, 0.1, 0.3, 3 * 0.1]):
+        assert output_times(0.3, None, times).tolist() == [0, 0.1, 0.3]
+    assert output_times(0.3, None, [0, 0.1, np.nextafter(0.3, 0)])[-1] < 0.3
+    with pytest.raises(ValueError, match=r"save_at runs from 0 to 0\.3000000001, wanted times in \[0, 0\.3\]"):
+        output_times(0.3, None, [0, 0.3000000001])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -25,6 +25,7 @@ from meanfield_pde.studies.first_clusters import FirstClusters
 from meanfield_pde.studies.inner_products import InnerProducts
 from meanfield_pde.studies.jobs import Particles
 from meanfield_pde.studies.phase import Phase
+from meanfield_pde.studies.pictures import study_figure
 from meanfield_pde.studies.plan import make_study
 from meanfield_pde.studies.study import _Store, executor, perform
 
@@ -142,7 +143,8 @@ def test_too_few_sizes_have_no_interval():
         ({k: v for k, v in SMALL.items() if k != "times"}, "times is missing"),
         ({k: v for k, v in SMALL.items() if k != "particles"}, "particles is missing, wanted both"),
         ({k: v for k, v in SMALL.items() if k != "mesh"}, "mesh is missing, wanted both"),
-        (changed(SMALL, times=[0, 2, 1]), r"save_at\[2\] is 1 after 2"),
+        (changed(SMALL, times=[0, 2, 1]), r"^times\[2\] is 1 after 2, wanted increasing times$"),
+        (changed(SMALL, times=[-1, 2]), r"^times runs from -1 to 2, wanted times in \[0, 2\]$"),
         (changed(SMALL, times=[0]), r"times\[-1\] is 0, wanted a number > 0"),
         (changed(SMALL, times={"low": 0, "high": 1}), "times is .* wanted a list or low, high and count"),
         (changed(SMALL, particles__counts=[]), "counts is"),
@@ -596,6 +598,28 @@ def test_first_clusters(in_process, tmp_path):
 
 
 # -- the command line
+
+
+SWEPT = {
+    "vectors": ("start.mean", [[1, 0], [0, 1]], {"kind": "von_mises_fisher", "kappa": 1.0}),
+    "matrices": ("attention.value", [[[1, 0], [0, 1]], [[0, 1], [-1, 0]]], {"kind": "uniform", "d": 2}),
+    "tables": ("start.laws", [[{"kind": "uniform", "d": 2}], [{"kind": "moebius", "w": [0.5, 0]}]], {"kind": "mixture", "weights": [1.0]}),
+    "modes": ("start.modes", [[[2, 0.1, [1, 0]]], []], {"kind": "perturbed_uniform", "d": 2, "noise": 0.01}),
+}
+"""Values of a sweep that are lists or tables, and the start beside them."""
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_sweeps_through_lists_are_told_and_drawn(name, in_process, undrawn, tmp_path):
+    key, values, start = SWEPT[name]
+    kind = "clusters" if name == "modes" else "inner_products"
+    tables = {"kind": kind, "times": [0, 0.1], "start": start, "particles": {"counts": [8], "runs": 2}, "sweep": {key: values}}
+    result = mf.study(tables, tmp_path / "out")
+    told = [json.dumps(value) for value in values]
+    assert list(dict.fromkeys(result.table.column(key))) == told
+    assert all(f"{key} = {value}" in str(result) for value in told)
+    assert [part.get_suptitle() for part in study_figure(result.study.kind, result.table).subfigs] == [f"{key} = {value}" for value in told]
+    assert make_study(json.loads((tmp_path / "out/study.json").read_text())).sweep == {key: tuple(values)}
 
 
 def test_command_line(tmp_path, capsys):

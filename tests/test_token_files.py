@@ -30,6 +30,28 @@ def test_header_and_weights(tmp_path):
     assert measure.masses == pytest.approx(np.array([1, 1e-10, 3]) / (4 + 1e-10), rel=1e-14)
 
 
+@pytest.mark.parametrize("first", ["x,y", '"x", "y"', "# tokens of run 3\nx1,x2", "\n\nbreite,höhe", "# x,y", ""])
+def test_headers(first, tmp_path):
+    """With or without a byte-order mark."""
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / "tokens.csv").write_text(f"{first}\n1,0\n0,1\n", encoding=encoding)
+        assert mf.read_tokens(tmp_path / "tokens.csv").points.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("first", ["O,1", "0,l", ",1", "1 000,0", "x,1", "x,", "1;0", "0,6;0,8", "\u22121,\u22120", '"1","0"'])
+def test_a_row_that_is_no_number_is_not_taken_for_a_header(first, tmp_path):
+    """A token would be lost without a word."""
+    (tmp_path / "tokens.csv").write_text(f"{first}\n1,0\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"cannot be read: could not convert string .* at row 0, column [12]"):
+        mf.read_tokens(tmp_path / "tokens.csv")
+
+
+def test_text_in_utf_16_is_named(tmp_path):
+    (tmp_path / "tokens.csv").write_text("1,0\n", encoding="utf-16")
+    with pytest.raises(ValueError, match="begins with the byte-order mark of UTF-16, wanted text in UTF-8"):
+        mf.read_tokens(tmp_path / "tokens.csv")
+
+
 def test_rows_off_the_sphere_are_refused_or_normalised(tmp_path):
     path = written(tmp_path / "tokens.npy", POINTS * np.array([[1.0], [2.0], [1.0]]))
     with pytest.raises(ValueError, match=r"tokens.npy\[1\] has length 2"):
@@ -65,6 +87,9 @@ def test_bad_files(tmp_path):
         mf.read_tokens(tmp_path / "tokens.txt")
     (tmp_path / "tokens.csv").write_text("1,0\n1,zero\n")
     with pytest.raises(ValueError, match="cannot be read"):
+        mf.read_tokens(tmp_path / "tokens.csv")
+    (tmp_path / "tokens.csv").write_text("1,0\n0,1,0\n")
+    with pytest.raises(ValueError, match=r"cannot be read: the number of columns changed from 2 to 3 at row 2$"):
         mf.read_tokens(tmp_path / "tokens.csv")
     (tmp_path / "tokens.npy").write_bytes(b"not numpy")
     with pytest.raises(ValueError, match="cannot be read"):

@@ -58,17 +58,25 @@ class Case:
 
 
 def read_case(path: str | Path, kinds: Iterable[type] = ()) -> Case:
-    """The case in a TOML file; file names in it are relative to its folder. Raises FileNotFoundError, or ValueError naming the key."""
-    file = Path(path)
-    return make_case(read_tables("case", file), file.parent, kinds=kinds)
+    """The case in a TOML file; file names in it are relative to its folder, those in a pipe or /dev/stdin to the working directory.
+
+    Raises FileNotFoundError, or ValueError naming the key.
+    """
+    file = inputs.file_path("case", path)
+    return make_case(read_tables("case", file), folder_of(file), kinds=kinds)
+
+
+def folder_of(file: Path) -> Path:
+    """What names in a case or study file are relative to: no file lies beside what comes through a pipe or from a device."""
+    return file.parent if file.is_file() and file.parts[:2] != ("/", "dev") else Path()
 
 
 def read_tables(what: str, file: Path, reads: Callable[[str], Any] = tomllib.loads, language: str = "TOML") -> dict[str, Any]:
     """The tables of a case or study file. Raises FileNotFoundError, or ValueError if it is not of that language or holds no tables."""
-    if not file.is_file():
+    if not (file.is_file() or file.is_fifo()):
         raise FileNotFoundError(f"no {what} file {file}")
     try:
-        tables = reads(file.read_text(encoding="utf-8"))
+        tables = reads(inputs.decoded(file.read_bytes()))
     except (ValueError, RecursionError) as error:  # bad TOML or text, numbers too long, lists too deep
         raise ValueError(f"{file} is not {language}: {error}") from None
     if not isinstance(tables, dict):
@@ -119,7 +127,7 @@ def _atoms(table: Mapping[str, Any]) -> Measure:
     inputs.needed_keys("atoms", table, ("points", "masses"))
     atoms: Measure = construct("atoms", Measure, table)
     if atoms.total > 1:
-        raise ValueError(f"atoms: masses sum to {atoms.total:g}, wanted at most 1: the law has the rest")
+        raise ValueError(f"atoms: masses sum to {inputs.exactly(atoms.total)}, wanted at most 1: the law has the rest")
     return atoms
 
 

@@ -118,7 +118,7 @@ class Plan:
 
 def plan_run(case: CaseLike, folder: Path, every: str, kinds: Iterable[type] = ()) -> Plan:
     """A case from its start. Raises ValueError or FileNotFoundError for a bad case or rule; no file is made."""
-    own = own_classes(kinds)
+    own, folder = own_classes(kinds), inputs.file_path("out", folder)
     asked = _case(case, own)
     rules = _rules(folder, every)
     earlier = tuple(path for rule in rules.values() for path in (rule.path, rule.previous) if path.exists())
@@ -133,11 +133,9 @@ def plan_resume(folder: Path, case: CaseLike | None, every: str, kinds: Iterable
     if not {"case", "case folder", "files"} <= set(record):
         raise ValueError(f"{folder} holds no run of a case, wanted one made by meanfield-pde run")
     if case is not None:
-        _refuse_other_case(folder, record["case"], case, own)
+        _refuse_other_case(folder, record, case, own)
     asked = make_case(record["case"], Path(record["case folder"]), begun, own)
-    changed = [name for name, digest in asked.files.items() if record["files"].get(name) != digest]
-    if changed:
-        raise ValueError(f"{changed[0]} is not the file that the run in {folder} was begun with: its SHA-256 is another")
+    _refuse_other_files(folder, record["files"], asked.files)
     rules = _rules(folder, every)
     for kind, solution in begun.items():
         if solution.status.startswith("failed"):
@@ -248,13 +246,24 @@ def _plain(where: str, value: Any) -> Any:
         raise ValueError(f"{where} is {inputs.shown(value)}, wanted plain values: numbers, texts, lists and tables of them") from None
 
 
-def _refuse_other_case(folder: Path, made: Mapping[str, Any], case: CaseLike, kinds: tuple[type, ...]) -> None:
-    """ValueError with the differences if a run was made from another case than the one given."""
-    given, label = _case(case, kinds).source, str(case) if isinstance(case, (str, os.PathLike)) else "the case given"
+def _refuse_other_case(folder: Path, record: Mapping[str, Any], case: CaseLike, kinds: tuple[type, ...]) -> None:
+    """ValueError with the differences if a run was made from another case than the one given, or from other files of the same names."""
+    asked, label = _case(case, kinds), str(case) if isinstance(case, (str, os.PathLike)) else "the case given"
+    given, made = asked.source, record["case"]
     names = [name for name in sorted({*given, *made}) if given.get(name) != made.get(name)]
     if names:
         differences = "; ".join(f"{name}: {made.get(name)} in the run, {given.get(name)} in {label}" for name in names)
         raise ValueError(f"{label} is not the case of {folder}: {differences}")
+    _refuse_other_files(folder, record["files"], asked.files)
+
+
+def _refuse_other_files(folder: Path, begun: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """ValueError if a file that a case names is another one than the run was begun with. begun, found: SHA-256 by name."""
+    for name, digest in found.items():
+        if begun.get(name) != digest:
+            raise ValueError(
+                f"{name} has SHA-256 {digest}, wanted {begun.get(name)}: that of the file with which the run in {folder} began"
+            )
 
 
 def _refuse_given(path: Path, what: str, **options: Any) -> None:

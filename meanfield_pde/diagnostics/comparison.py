@@ -20,6 +20,7 @@ from meanfield_pde.sphere import FloatArray
 
 NAMES = ("t", "log_energy_a", "log_energy_b", "order_a", "order_b", "w1", "w2", "w_error")
 SAME_TIME = 1e-9
+"""Two outputs are of one time if they are no farther apart than this times the shorter run."""
 LARGEST_PLAN = 2e9
 """Bytes that one exact transport plan may take; larger measures are aggregated first, and a note says so."""
 AGGREGATION_LEVEL = 4
@@ -43,7 +44,8 @@ class Comparison:
         shown = columns if logarithmic else columns | {name: np.exp(columns[name]) for name in logs}
         energy = "log energy" if logarithmic else "energy"
         heads = ["t", *(f"{what} {label}" for what in (energy, "order") for label in self.labels), "W1", "W2", "W error"]
-        formats = ["{:.6g}", *["{:.6f}"] * 4, *["{:.5f}"] * 3]
+        digits = next((n for n in range(6, 17) if len({f"{t:.{n}g}" for t in columns["t"]}) == len(self)), 17)
+        formats = [f"{{:.{digits}g}}", *["{:.6f}"] * 4, *["{:.5f}"] * 3]
         cells = [[head, *map(form.format, shown[name])] for name, head, form in zip(NAMES, heads, formats, strict=True)]
         cells = cells if columns["w_error"].any() else cells[:-1]
         cells = [[text.rjust(max(map(len, column))) for text in column] for column in cells]
@@ -55,8 +57,9 @@ class Comparison:
 
 
 def compare(a: Solution, b: Solution) -> Comparison:
-    """Energies, order parameters and Wasserstein distances of two runs at their common times (within 1e-9).
+    """Energies, order parameters and Wasserstein distances of two runs at their common times.
 
+    An output is paired with at most one of the other run: the nearest one, within 1e-9 of the length of the shorter run.
     Each run's energy is that of its own model at that time, nan if it has none. On S^2, measures too large for an exact plan are
     aggregated to the cells of icosahedral(4), and the largest error this makes is a column; in higher dimensions such distances are nan,
     with a note.
@@ -64,7 +67,7 @@ def compare(a: Solution, b: Solution) -> Comparison:
     """
     inputs.instance("a", a, Solution)
     inputs.instance("b", b, Solution)
-    pairs = [(i, j) for i, t in enumerate(a.times) for j in np.flatnonzero(np.abs(b.times - t) <= SAME_TIME)]
+    pairs = _common_times(a.times, b.times)
     if not pairs:
         raise ValueError("the two runs share no output time, wanted at least one: give both the same save_every")
     first, second = a.measure(0), b.measure(0)
@@ -72,13 +75,20 @@ def compare(a: Solution, b: Solution) -> Comparison:
         raise ValueError(f"the runs live in R^{first.dimension} and R^{second.dimension}, wanted one dimension")
     rows, notes = [], dict[str, None]()
     for i, j in pairs:
-        mu, nu = a.measure(i), b.measure(int(j))
+        mu, nu = a.measure(i), b.measure(j)
         (w1, w2), error, note = distances(mu, nu, LARGEST_PLAN)
         notes |= dict.fromkeys([note] if note else [])
         energies = (energy_of(a.model, mu, float(a.times[i])).log, energy_of(b.model, nu, float(b.times[j])).log)
         rows.append((a.times[i], *energies, order_parameter(mu), order_parameter(nu), w1, w2, error))
     labels = (a.kind, b.kind) if a.kind != b.kind else (f"{a.kind} a", f"{b.kind} b")
     return Comparison(labels, dict(zip(NAMES, np.array(rows).T, strict=True)), tuple(notes))
+
+
+def _common_times(a: FloatArray, b: FloatArray) -> list[tuple[int, int]]:
+    """Numbers of outputs of two runs that are each other's nearest and of one time."""
+    there, back = ([int(np.abs(times - t).argmin()) for t in others] for times, others in ((b, a), (a, b)))
+    apart = SAME_TIME * min(a[-1], b[-1])
+    return [(i, j) for i, j in enumerate(there) if back[j] == i and abs(a[i] - b[j]) <= apart]
 
 
 def distances(mu: Measure, nu: Measure, largest_plan: float, orders: tuple[int, ...] = (1, 2)) -> tuple[list[float], float, str]:

@@ -65,9 +65,10 @@ def wasserstein(a: Measure, b: Measure, order: int = 1, *, max_bytes: float = 2e
     else:
         needed = len(points_a) * len(points_b) * BYTES_PER_PAIR
         if needed > max_bytes:
+            gigabytes, most = inputs.exactly(needed / 1e9), inputs.exactly(max_bytes / 1e9)
             raise ValueError(
-                f"a plan between {len(points_a)} and {len(points_b)} points needs about {needed / 1e9:.3g} GB, more than max_bytes = "
-                f"{max_bytes / 1e9:.3g} GB; use fewer points, for example aggregate(measure, centers of a coarser mesh), or raise max_bytes"
+                f"a plan between {len(points_a)} and {len(points_b)} points needs about {gigabytes} GB, more than max_bytes = "
+                f"{most} GB; use fewer points, for example aggregate(measure, centers of a coarser mesh), or raise max_bytes"
             )
         cost = _plan_cost(points_a, weights_a, points_b, weights_b, order)
     return float(((mass_a + mass_b) / 2 * cost) ** (1 / order))

@@ -83,10 +83,10 @@ def clusters(measure: Measure, angle: float, *, floor: float = 0.0) -> list[tupl
     inputs.instance("measure", measure, Measure)
     angle = inputs.number("angle", angle, above=0)
     if not angle < np.pi:
-        raise ValueError(f"angle is {angle:g}, wanted a number < pi")
+        raise ValueError(f"angle is {inputs.exactly(angle)}, wanted a number < pi")
     floor = inputs.number("floor", floor, low=0)
     if not floor < 1:
-        raise ValueError(f"floor is {floor:g}, wanted a number < 1")
+        raise ValueError(f"floor is {inputs.exactly(floor)}, wanted a number < 1")
     kept = measure.masses > floor * measure.masses.max(initial=0.0)
     if not kept.any():
         return []

@@ -40,7 +40,7 @@ def two_cluster_time(beta: float, theta0: float, theta1: float, masses: ArrayLik
     b, slowness = _two_cluster_slowness(beta, masses, normalised)
     start, end = _open_angle("theta0", theta0), inputs.number("theta1", theta1, above=0)
     if end > start:
-        raise ValueError(f"theta1 is {end:g}, wanted an angle in (0, theta0 = {start:g}]")
+        raise ValueError(f"theta1 is {inputs.exactly(end)}, wanted an angle in (0, theta0 = {inputs.exactly(start)}]")
     top, bottom = _cluster_level(start), _cluster_level(end)
     if top == bottom:
         return 0.0
@@ -72,7 +72,8 @@ def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
     count, b = inputs.integer("n", n, low=2), inputs.number("beta", beta, low=0)
     start, times = inputs.number("g0", g0), inputs.non_negatives("t", t)
     if not -1 / (count - 1) < start < 1:
-        raise ValueError(f"g0 is {start:g}, wanted a number in (-1/(n-1), 1) = ({-1 / (count - 1):g}, 1)")
+        low = inputs.exactly(-1 / (count - 1))
+        raise ValueError(f"g0 is {inputs.exactly(start)}, wanted a number in (-1/(n-1), 1) = ({low}, 1)")
     # with z = log((n-1) (1-g)/(1+(n-1) g)) the equation reads z' = -2n/(e^q + n-1), q = beta (1-g) = (beta n/(n-1)) expit(z)
     height = count / (count - 1)
     first = float(np.log((count - 1) * (1 - start) / (1 + (count - 1) * start)))
@@ -132,7 +133,7 @@ def _level_after(start: float, times: FloatArray, height: float, slowness: Slown
 def _open_angle(name: str, value: float) -> float:
     angle = inputs.number(name, value)
     if not 0 < angle < np.pi:
-        raise ValueError(f"{name} is {angle:g}, wanted an angle in (0, pi)")
+        raise ValueError(f"{name} is {inputs.exactly(angle)}, wanted an angle in (0, pi)")
     return angle
 
 

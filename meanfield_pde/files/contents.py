@@ -23,7 +23,7 @@ CELL_ARRAYS = {"center": 3, "cell_area": 1}
 STL_HEADER = 84
 STL_FACET = np.dtype([("numbers", "<f4", (4, 3)), ("attributes", "<u2")])
 """A triangle: its normal, three corners and two unused bytes."""
-STL_VERTEX = re.compile(rb"\bvertex\s+(\S+)\s+(\S+)\s+(\S+)")
+STL_VERTEX = re.compile(r"\bvertex\s+(\S+)\s+(\S+)\s+(\S+)")
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,10 @@ def refuse_strange_corners(contents: Contents, where: str = "") -> None:
 def read_stl(content: bytes) -> Contents:
     """The triangles of a .stl file. Raises ValueError if it is neither a whole binary nor a whole text file."""
     facets = int.from_bytes(content[STL_HEADER - 4 : STL_HEADER], "little")
-    if len(content) == STL_HEADER + facets * STL_FACET.itemsize:
+    size = STL_HEADER + facets * STL_FACET.itemsize
+    if len(content) >= size and not content[size:].strip(b"\r\n"):  # some writers end it like a line
         with np.errstate(invalid="ignore"):  # numpy warns of signalling NaNs, which are refused later
-            corners = np.frombuffer(content, STL_FACET, offset=STL_HEADER)["numbers"][:, 1:].astype(np.float64).reshape(-1, 3)
+            corners = np.frombuffer(content, STL_FACET, facets, STL_HEADER)["numbers"][:, 1:].astype(np.float64).reshape(-1, 3)
     else:
         corners = _text_corners(content)
     points, numbers = np.unique(corners, axis=0, return_inverse=True)
@@ -65,11 +66,11 @@ def read_stl(content: bytes) -> Contents:
 
 
 def _text_corners(content: bytes) -> FloatArray:
-    lines = content.strip().splitlines() or [b""]
-    if not (lines[0].startswith(b"solid") and lines[-1].strip().startswith(b"endsolid")):
+    lines = inputs.decoded(content, "replace").lower().strip().splitlines() or [""]
+    if not (lines[0].startswith("solid") and lines[-1].strip().startswith("endsolid")):
         raise ValueError("it is truncated or no STL, wanted 84 + 50 n bytes, or text from solid to endsolid")
-    body = b"\n".join(lines[1:-1])
-    facets, vertices = body.split().count(b"endfacet"), STL_VERTEX.findall(body)
+    body = "\n".join(lines[1:-1])
+    facets, vertices = body.split().count("endfacet"), STL_VERTEX.findall(body)
     if len(vertices) != 3 * facets:
         raise ValueError(f"it has {len(vertices)} vertices in {facets} facets, wanted three in each")
     try:
@@ -84,7 +85,7 @@ def read_obj(content: bytes) -> Contents:
     cells: list[list[int]] = []
     types: list[int] = []
     begun = ""
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+    for number, line in enumerate(inputs.decoded(content, "replace").splitlines(), start=1):
         if line.endswith("\\"):
             begun += line[:-1] + " "
             continue

@@ -4,6 +4,7 @@ Data in: n rows of d coordinates, optionally a last column of weights. Data out:
 Source of `.npy`: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 """
 
+import io
 import math
 import os
 import warnings
@@ -22,12 +23,14 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 def read_tokens(path: str | os.PathLike[str], weighted: bool = False, normalise: bool = False) -> Measure:
     """Tokens from a file with n rows: d coordinates, and with `weighted` a weight as last column (masses are weights over their sum).
 
-    Rows must have length 1 (within 1e-8); `normalise` divides each by its length instead. A `.csv` may start with a header line.
+    Rows must have length 1 (within 1e-8; in a `.npy` of float32 within its rounding); `normalise` divides each by its length instead. A
+    `.csv` may start with a header line, in which every column has a name that begins with a letter.
     Raises FileNotFoundError, or ValueError naming the first bad row.
     """
     file = inputs.file_path("path", path)
     weighted, normalise = inputs.flag("weighted", weighted), inputs.flag("normalise", normalise)
-    rows = inputs.array(str(file), _rows(file), ("n", "d"))
+    stored = _rows(file)
+    rows = inputs.array(str(file), stored, ("n", "d"))
     least = 3 if weighted else 2
     if not len(rows) or rows.shape[1] < least:
         raise ValueError(f"{file} has shape {rows.shape}, wanted n >= 1 rows of at least {least} columns")
@@ -38,7 +41,10 @@ def read_tokens(path: str | os.PathLike[str], weighted: bool = False, normalise:
             raise ValueError(f"{file}: row {int(largest.argmin())} is zero, wanted a direction")
         points = to_sphere(points / largest[:, None])
     else:
-        inputs.unit_rows(str(file), points)
+        try:
+            points = inputs.unit_rows(str(file), points, stored)
+        except ValueError as error:
+            raise ValueError(f"{error}, or normalise = True") from None
     inputs.non_negative(f"weights of {file}", weights)
     if not weights.any():
         raise ValueError(f"weights of {file} are all zero, wanted a positive sum")
@@ -54,7 +60,8 @@ def _rows(file: Path) -> np.ndarray:
     try:
         return _stored(file) if file.suffix == ".npy" else _written(file)
     except Exception as error:  # numpy's readers of headers and tables raise many kinds of errors
-        raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())[:120] or type(error).__name__}") from None
+        said = " ".join(str(error).partition("; use `usecols`")[0].split())  # without numpy's advice to who called it
+        raise ValueError(f"{file} cannot be read: {said[:120] or type(error).__name__}") from None
 
 
 def _stored(file: Path) -> np.ndarray:
@@ -73,13 +80,16 @@ def _stored(file: Path) -> np.ndarray:
 
 
 def _written(file: Path) -> FloatArray:
-    with file.open(encoding="utf-8") as lines:
-        first = next(lines, "").split(",")
-    header_lines = 0
-    try:
-        [float(entry) for entry in first]
-    except ValueError:
-        header_lines = 1
+    lines = io.StringIO(inputs.decoded(file.read_bytes()), newline=None)
+    before, first = next(((i, line) for i, line in enumerate(lines) if line.split("#")[0].strip()), (0, ""))
+    header_lines = before + 1 if all(map(_is_name, first.split("#")[0].split(","))) else before
+    lines.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty table is refused by its shape
-        return np.loadtxt(file, delimiter=",", ndmin=2, skiprows=header_lines, encoding="utf-8")
+        return np.loadtxt(lines, delimiter=",", ndmin=2, skiprows=header_lines)
+
+
+def _is_name(entry: str) -> bool:
+    """Whether an entry of a first line is the name of a column: what only looks like a number ("O", "1 000", "") must not cost a token."""
+    word = entry.strip().strip("\"'")
+    return word[:1].isalpha() and word.lower() not in ("nan", "inf", "infinity")

@@ -150,7 +150,8 @@ class Moebius:
         with np.errstate(over="ignore"):
             square = float(point @ point)
         if len(point) < 2 or not square < 1:
-            raise ValueError(f"w has {len(point)} coordinates and length {np.sqrt(square):g}, wanted d >= 2 and length < 1")
+            length = inputs.exactly(np.sqrt(square))
+            raise ValueError(f"w has {len(point)} coordinates and length {length}, wanted d >= 2 and length < 1")
         set_fields(self, w=frozen(point))
 
     @property
@@ -181,7 +182,7 @@ class Smoothed:
         inputs.sum_one("tokens have mass", measure.total)
         width = inputs.number("bandwidth", bandwidth, above=0.0, high=np.pi)
         if width**2 * LARGEST_KAPPA < 1:
-            raise ValueError(f"bandwidth is {width:g}, wanted at least {LARGEST_KAPPA**-0.5:g}")
+            raise ValueError(f"bandwidth is {inputs.exactly(width)}, wanted at least {LARGEST_KAPPA**-0.5:g}")
         set_fields(self, tokens=measure, bandwidth=width)
 
     @property

@@ -64,9 +64,8 @@ class SphereMesh(Record):
             shapes = f"{self.areas.shape} and {self.face_cells.shape}"
             raise ValueError(f"areas and face_cells have shapes {shapes}, wanted (n_cells,) and (n_faces, 2)")
         d, n = self.dimension, len(self.areas)
-        inputs.points("vertices", self.vertices, d, "n_vertices")
-        inputs.points("centers", self.centers, d, n)
-        inputs.points("centroids", self.centroids, d, n)
+        for name, rows in (("vertices", "n_vertices"), ("centers", n), ("centroids", n)):
+            inputs.unit_rows(name, inputs.array(name, getattr(self, name), (rows, d)))
         areas = inputs.array("areas", self.areas, (n,))
         _refuse_not_positive("areas", areas, "area")
         total, sphere = areas.sum(), surface_area(d)

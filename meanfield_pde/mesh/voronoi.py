@@ -26,8 +26,7 @@ def voronoi(points: ArrayLike, lloyd_steps: int = 0) -> SphereMesh:
     d = generators.shape[1]
     if d not in (2, 3):
         raise ValueError(f"points has shape {generators.shape}, wanted (n, 3) or (n, 2)")
-    inputs.unit_rows("points", generators)
-    generators = normalise(generators)
+    generators = normalise(inputs.unit_rows("points", generators, points))
     lloyd_steps = inputs.integer("lloyd_steps", lloyd_steps, low=0, most=MOST_LLOYD_STEPS)
     pairs = cKDTree(generators).query_pairs(SAME_POINT, output_type="ndarray")
     if len(pairs):

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from meanfield_pde import inputs
-from meanfield_pde.cases.case import check_tables, file_digest, make_law, make_mesh, make_model, make_system, read_tables
+from meanfield_pde.cases.case import check_tables, file_digest, folder_of, make_law, make_mesh, make_model, make_system, read_tables
 from meanfield_pde.kinds import construct, own_classes
 from meanfield_pde.laws.law import Law
 from meanfield_pde.solve import output_times
@@ -119,7 +119,7 @@ def read_study(path: str | Path, kinds: Iterable[type] = ()) -> Study:
     """
     file = inputs.file_path("path", path)
     languages = {".json": (json.loads, "JSON")}
-    return make_study(read_tables("study", file, *languages.get(file.suffix, ())), file.parent, kinds)
+    return make_study(read_tables("study", file, *languages.get(file.suffix, ())), folder_of(file), kinds)
 
 
 def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable[type] = ()) -> Study:
@@ -130,7 +130,7 @@ def make_study(tables: Mapping[str, Any], folder: Path = Path(), kinds: Iterable
     kind: Kind = construct("study", kind_of, {key: value for key, value in tables.items() if key in options})
     seed = inputs.integer("seed", tables.get("seed", 0), low=0)
     asked = inputs.array("times", _values("times", tables["times"]), ("n_t",))
-    times = tuple(output_times(inputs.number("times[-1]", asked[-1], above=0.0), None, asked).tolist())
+    times = tuple(output_times(inputs.number("times[-1]", asked[-1], above=0.0), None, asked, "times").tolist())
     particles = construct("particles", Particles, tables["particles"]) if "particles" in tables else None
     plain = {name: copy.deepcopy(dict(tables[name])) for name in TABLES if name in tables}
     compares = isinstance(kind, Convergence) and "mesh" in plain

@@ -86,7 +86,8 @@ def study(
         plan = read_study(asked, own)
     else:
         raise ValueError(f"asked is {inputs.shown(asked)}, wanted a study file, its content or a Study")
-    store = _Store(Path(out) / "runs")
+    folder = inputs.file_path("out", out)
+    store = _Store(folder / "runs")
     limits = [job for parameters in plan.sets for job in plan.limit_jobs(parameters)]
     tokens = [job for parameters in plan.sets for job in plan.token_jobs(parameters)]
     total = sum(job.cost for job in limits + tokens)
@@ -102,7 +103,7 @@ def study(
         _run(pool, limits, store, count, {})
         _run(pool, tokens, store, count, _limits_of_jobs(plan, store))
     table = Table.of(row for parameters in plan.sets for row in _rows(plan, parameters, store))
-    result = StudyResult(plan, table, plan.kind.arrays(table), Path(out))
+    result = StudyResult(plan, table, plan.kind.arrays(table), folder)
     _write(result)
     return result
 
@@ -185,7 +186,8 @@ def _rows(plan: Study, parameters: Parameters, store: _Store) -> list[dict[str, 
     jobs = plan.token_jobs(parameters)
     tokens = {n: arrays for n in plan.counts if (arrays := store.load([job for job in jobs if job.count == n])) is not None}
     rows = plan.kind.summary(store.load(plan.limit_jobs(parameters)), tokens, plan.job(parameters))
-    return [{**parameters.values, **row} for row in rows]
+    values = {name: json.dumps(value) if isinstance(value, (list, dict)) else value for name, value in parameters.values.items()}
+    return [{**values, **row} for row in rows]
 
 
 def _write(result: StudyResult) -> None:
