@@ -16,7 +16,17 @@ from typing import Annotated, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
-from meanfield_pde.cases.runs import CHECKPOINT_EVERY, RESULTS, Plan, plan_resume, plan_run, solve_parts, stored_runs, write_products
+from meanfield_pde.cases.runs import (
+    CHECKPOINT_EVERY,
+    RESULTS,
+    Plan,
+    owning,
+    plan_resume,
+    plan_run,
+    solve_parts,
+    stored_runs,
+    write_products,
+)
 from meanfield_pde.cases.stopping import StoppedError, stopping
 from meanfield_pde.diagnostics.comparison import compare as compare_runs
 from meanfield_pde.diagnostics.stages import stages as find_stages
@@ -280,13 +290,13 @@ def _carry_out(plan: Plan, wall_time: float | None) -> None:
     """Solves what the plan has left to do, until a signal or the wall time stops it, writes the rest, and prints what came out."""
     solutions = list(plan.over)
     try:
-        with stopping(wall_time) as stop:
+        with stopping(wall_time) as stop, owning(plan.folder):
             for solution in solve_parts(plan, stop, progress=True):
                 if stop.code is not None:
                     how = f"stopped at t = {solution.times[-1]:.6g} ({stop.reason})"
                     raise StoppedError(f"{how}; go on with: meanfield-pde resume {plan.folder}", stop.code)
                 solutions.append(solution)
-        table = write_products(plan.folder, solutions)
+            table = write_products(plan.folder, solutions)
     finally:
         for solution in solutions[len(plan.over) :]:
             print(solution.summary(), end="\n\n")

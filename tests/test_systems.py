@@ -13,6 +13,7 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde import records, threads
+from meanfield_pde.cli import main
 from meanfield_pde.files.replacing import owned
 
 CASE = {
@@ -250,3 +251,30 @@ def test_a_file_has_one_run_at_a_time(system, tmp_path):
     assert len(mf.load(rule.path).history) == len(first.history) == 1
     assert not lock_of(rule.path).exists()
     assert mf.resume(rule.path).status == "done"
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path, capsys):
+    """U5: two commands wrote into one folder and both ended well."""
+    out, case = tmp_path / "out", tmp_path / "case.toml"
+    case.write_text("t_end = 0.2\n[mesh]\nkind = 'circle'\nn = 16\n[start]\nkind = 'von_mises_fisher'\nmean = [1, 0]\nkappa = 1.0\n")
+    refused = []
+
+    def again(t, t_end):
+        if not refused:
+            for command in (["run", str(case), "--out", str(out), "--overwrite"], ["resume", str(out)]):
+                with pytest.raises(SystemExit) as ended:
+                    main(command)
+                refused.append((ended.value.code, capsys.readouterr().err))
+
+    mf.run(case, out, progress=again)
+    assert [code for code, _ in refused] == [2, 2]
+    assert all(f"{out} is being written by process {os.getpid()} on" in said and said.count("\n") == 1 for _, said in refused)
+    assert not [name for name in os.listdir(out) if "owner" in name] and mf.load(out / "limit.vtkhdf").status == "done"
+
+
+def test_a_case_that_cannot_begin_leaves_no_folder(tmp_path):
+    """USA at a beta beyond double precision is refused when its first field is made."""
+    case = CASE | {"attention": {"beta": 800.0, "normalised": False}}
+    with pytest.raises(OverflowError):
+        mf.run(case, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ be run in any thread.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from meanfield_pde.cases.case import Case, Run, make_case, read_case
 from meanfield_pde.cases.stopping import StopRequest
 from meanfield_pde.diagnostics.comparison import Comparison, compare
 from meanfield_pde.files.checkpoints import RUNNING, Checkpoint, newest
+from meanfield_pde.files.replacing import owned
 from meanfield_pde.files.results import SUFFIX, load, save
 from meanfield_pde.files.series import write_vtk
 from meanfield_pde.kinds import own_classes
@@ -201,10 +203,24 @@ def stored_runs(folder: Path, unfinished: bool = False, kinds: Iterable[type] = 
 def _carried_out(plan: Plan, wall_time: float | None, progress: bool | Progress) -> list[Solution]:
     """The solutions of all parts, the density first; the other files are written unless the wall time stopped one."""
     stop = StopRequest(wall_time)
-    solutions = sorted([*plan.over, *solve_parts(plan, stop, progress)], key=lambda solution: list(RESULTS).index(solution.kind))
-    if stop.code is None:
-        write_products(plan.folder, solutions)
+    with owning(plan.folder):
+        solutions = sorted([*plan.over, *solve_parts(plan, stop, progress)], key=lambda solution: list(RESULTS).index(solution.kind))
+        if stop.code is None:
+            write_products(plan.folder, solutions)
     return solutions
+
+
+@contextmanager
+def owning(folder: Path) -> Iterator[None]:
+    """Makes a folder, if it is missing, and this process the only one that runs a case in it. Raises as `owned` does."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with owned(folder):
+            yield
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _solved(case: Case, part: Run, rule: Checkpoint, stop: StopRequest, progress: bool | Progress, outdated: Sequence[Path]) -> Solution:
