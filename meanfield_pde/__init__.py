@@ -1,5 +1,7 @@
 """The mean-field limit of self-attention: the density of tokens on the sphere, its particle reference, and what compares them."""
 
+from importlib.metadata import version
+
 from meanfield_pde import exact
 from meanfield_pde.cases.runs import resume, run
 from meanfield_pde.diagnostics.comparison import Comparison, compare
@@ -37,6 +39,8 @@ from meanfield_pde.studies.study import StudyResult, study
 from meanfield_pde.systems.density import MeanFieldPDE, State
 from meanfield_pde.systems.particles import ParticleSystem
 from meanfield_pde.systems.system import SolveError
+
+__version__ = version("meanfield-pde")
 
 __all__ = ["Attention", "Auto", "Direct", "Field", "MeanFieldPDE", "ParticleSystem", "Spectral", "State", "VelocityModel"]
 __all__ += ["EULER", "SSP", "SSPRK2", "SSPRK3", "Adaptive", "Checkpoint", "Ensemble", "PinnedWarning", "Solution", "SolveError", "load"]

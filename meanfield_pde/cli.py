@@ -9,8 +9,7 @@ reads what is printed, 143 terminated. Errors are one line on stderr.
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -58,7 +57,11 @@ def _whole(kind: type, tokens: Sequence[Token]) -> int:
 Whole = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True)]
 Often = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """So that "-5s" is told to be no interval, not taken for an option."""
-Output = Annotated[Path, Parameter(name=["--output", "-o"])]
+Duration = Often
+Folder = Annotated[Path, Parameter(help="the folder of the run.")]
+Out = Annotated[Path, Parameter(name=["--out", "-o", "--output"])]
+Picture = Annotated[Path, Parameter(name=["--out", "-o", "--output"], help="the picture, by default overview.png in that folder.")]
+MeshFile = Annotated[Path, Parameter(name=["--out", "-o", "--output"], help="a name that ends in .vtu.")]
 
 app = App(
     name="meanfield-pde",
@@ -72,7 +75,7 @@ app.command(mesh_app)
 
 @app.command
 def run(
-    case: Path, *, out: Path, overwrite: bool = False, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: float | None = None
+    case: Path, *, out: Out, overwrite: bool = False, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: Duration | None = None
 ) -> None:
     """Run a case: the density, the tokens, or both beside each other.
 
@@ -80,11 +83,16 @@ def run(
 
     Parameters
     ----------
-    case: the TOML file.
-    out: folder for the results, the table (summary.csv), the picture (overview.png) and the series for ParaView (.pvd).
-    overwrite: replace the results of an earlier run in that folder.
-    checkpoint_every: how often the results so far are written: seconds ("60s"), steps ("100steps") or model time ("0.5").
-    wall_time: seconds after which the run stops, to be resumed later.
+    case
+        the TOML file.
+    out
+        folder for the results, the table (summary.csv), the picture (overview.png) and the series for ParaView (.pvd).
+    overwrite
+        replace the results of an earlier run in that folder.
+    checkpoint_every
+        how often the results so far are written: seconds ("60s", also "10min", "2h"), steps ("100steps") or model time ("0.5").
+    wall_time
+        time after which the run stops, to be resumed later: seconds, or "60s", "10min", "2h".
     """
     plan = plan_run(case, out, checkpoint_every)
     if plan.earlier and not overwrite:
@@ -95,34 +103,37 @@ def run(
 
 @app.command
 def resume(
-    folder: Path, /, *, case: Path | None = None, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: float | None = None
+    folder: Folder, /, *, case: Path | None = None, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: Duration | None = None
 ) -> None:
     """Go on with a run that was stopped, from its newest whole checkpoint.
 
     Parameters
     ----------
-    folder: the folder of the run.
-    case: refuse to go on if the run was not made from this case.
-    checkpoint_every: how often tokens that had not begun yet are written; what has begun keeps its own rule.
-    wall_time: seconds after which the run stops again.
+    case
+        refuse to go on if the run was not made from this case.
+    checkpoint_every
+        how often tokens that had not begun yet are written; what has begun keeps its own rule.
+    wall_time
+        time after which the run stops again: seconds, or "60s", "10min", "2h".
     """
     _carry_out(plan_resume(folder, case, checkpoint_every), wall_time)
 
 
 @app.command
-def compare(folder: Path, /) -> None:
+def compare(folder: Folder, /) -> None:
     """Print the table of a finished run: energies, order parameters and distances of density and tokens."""
     solutions = stored_runs(folder)
     if len(solutions) < 2:
         raise ValueError(f"{folder} holds one run, wanted {' and '.join(RESULTS.values())}")
     table = compare_runs(*solutions)
-    with _unwritable_told():
+    try:
         table.write_csv(folder / "summary.csv")
-    print(table)
+    finally:  # the folder may be read-only
+        print(table)
 
 
 @app.command
-def info(path: Path, /) -> None:
+def info(path: Annotated[Path, Parameter(help="the file or folder.")], /) -> None:
     """Say what a mesh file, a results file or the folder of a run holds."""
     if path.is_dir():
         print("\n\n".join(solution.summary() for solution in stored_runs(path)))
@@ -136,19 +147,19 @@ def info(path: Path, /) -> None:
 
 
 @app.command
-def export(folder: Path, /, *, float32: bool = False) -> None:
+def export(folder: Folder, /, *, float32: bool = False) -> None:
     """Write the .pvd series of a finished run again.
 
     Parameters
     ----------
-    folder: the folder of the run.
-    float32: single precision, half the size.
+    float32
+        single precision, half the size.
     """
     print(*write_vtk(folder, *stored_runs(folder), float32=float32), sep="\n")
 
 
 @app.command
-def stages(folder: Path, /) -> None:
+def stages(folder: Folder, /) -> None:
     """Print the metastable stages of a finished run and draw them over its energy (stages.png)."""
     solutions, lines = stored_runs(folder), list[object]()
     for solution in solutions:
@@ -156,75 +167,92 @@ def stages(folder: Path, /) -> None:
         for stage in find_stages(solution):
             masses = " ".join(f"{mass:.4f}" for mass in stage.masses)
             lines.append(f"{stage.t_start:14.6g}{stage.t_end:14.6g}{stage.clusters:10d}{stage.log_energy:14.6f}  {masses}")
-    with _unwritable_told():
+    try:
         lines.append(staircase(folder / "stages.png", *solutions))
-    print(*lines, sep="\n")
+    finally:  # the folder may be read-only
+        print(*lines, sep="\n")
 
 
 @app.command
-def study(case: Path, /, *, out: Path, workers: Whole | None = None, scheduler: str | None = None) -> None:
+def study(case: Path, /, *, out: Out, workers: Whole | None = None, scheduler: str | None = None) -> None:
     """Run a study of n -> infinity, or what is left of it: study.csv, study.png and the study as it was run, study.json.
 
     Parameters
     ----------
-    case: the TOML file (or the study.json of an earlier study).
-    out: folder for the table, the picture and the finished runs, which are never run again.
-    workers: processes, by default one for each processor.
-    scheduler: address of a Dask scheduler whose workers run it instead.
+    case
+        the TOML file (or the study.json of an earlier study).
+    out
+        folder for the table, the picture and the finished runs, which are never run again.
+    workers
+        processes, by default one for each processor.
+    scheduler
+        address of a Dask scheduler whose workers run it instead.
     """
     print(run_study(case, out, workers=workers, scheduler=scheduler, progress=True))
 
 
 @app.command
-def film(folder: Path, /, output: Output | None = None, *, fps: float = 15, frames: Whole | None = None) -> None:
+def film(folder: Folder, /, out: Out | None = None, *, fps: float = 15, frames: Whole | None = None) -> None:
     """Make a film of a finished run, the tokens over the density.
 
     Parameters
     ----------
-    folder: the folder of the run.
-    output: a name that ends in .gif (default film.gif in that folder) or .mp4.
-    fps: frames a second.
-    frames: how many outputs are shown, by default all.
+    out
+        a name that ends in .gif (default film.gif in that folder) or .mp4.
+    fps
+        frames a second.
+    frames
+        how many outputs are shown, by default all.
     """
-    print(make_film(output or folder / "film.gif", *stored_runs(folder), fps=fps, frames=frames))
+    print(make_film(out or folder / "film.gif", *stored_runs(folder), fps=fps, frames=frames))
 
 
 @app.command
-def plot(folder: Path, /, output: Output | None = None) -> None:
+def plot(folder: Folder, /, out: Picture | None = None) -> None:
     """Draw overview.png of a finished run again."""
-    print(overview(output or folder / "overview.png", *stored_runs(folder)))
+    print(overview(out or folder / "overview.png", *stored_runs(folder)))
 
 
 @mesh_app.command(name="circle")
-def mesh_circle(*, n: Whole, output: Output) -> None:
+def mesh_circle(*, n: Annotated[Whole, Parameter(help="number of arcs.")], out: MeshFile) -> None:
     """n equal arcs of the circle."""
-    _write(output, circle(n))
+    _write(out, circle(n))
 
 
 @mesh_app.command(name="icosahedral")
-def mesh_icosahedral(*, level: Whole, cells: str = "voronoi", output: Output) -> None:
-    """Icosahedral Voronoi cells (10 * 4^level + 2) or triangles (20 * 4^level)."""
-    _write(output, icosahedral(level, cells))
+def mesh_icosahedral(*, level: Whole, cells: str = "voronoi", out: MeshFile) -> None:
+    """Icosahedral Voronoi cells (10 * 4^level + 2) or triangles (20 * 4^level).
+
+    Parameters
+    ----------
+    level
+        how often the edges of the icosahedron are halved, 0 to 9.
+    cells
+        "voronoi" or "triangles".
+    """
+    _write(out, icosahedral(level, cells))
 
 
 @mesh_app.command(name="cubed-sphere")
-def mesh_cubed_sphere(*, n: Whole, output: Output) -> None:
+def mesh_cubed_sphere(*, n: Annotated[Whole, Parameter(help="cells along a side of the cube.")], out: MeshFile) -> None:
     """6 n^2 quadrilaterals of the equiangular cubed sphere."""
-    _write(output, cubed_sphere(n))
+    _write(out, cubed_sphere(n))
 
 
 @mesh_app.command(name="voronoi")
-def mesh_voronoi(*, points: Path, normalise: bool = False, lloyd_steps: Whole = 0, output: Output) -> None:
+def mesh_voronoi(*, points: Path, normalise: bool = False, lloyd_steps: Whole = 0, out: MeshFile) -> None:
     """Voronoi cells of the points in a .npy or .csv file.
 
     Parameters
     ----------
-    points: the file, a point in each row.
-    normalise: divide each point by its length.
-    lloyd_steps: how often all points move to the centroids of their cells.
-    output: a name that ends in .vtu.
+    points
+        the file, a point in each row.
+    normalise
+        divide each point by its length.
+    lloyd_steps
+        how often all points move to the centroids of their cells.
     """
-    _write(output, voronoi(read_tokens(points, normalise=normalise).points, lloyd_steps))
+    _write(out, voronoi(read_tokens(points, normalise=normalise).points, lloyd_steps))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -277,16 +305,7 @@ def _to_nowhere(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-@contextmanager
-def _unwritable_told() -> Iterator[None]:
-    """A file that cannot be written (the folder may be read-only) is told, but keeps nothing else from being printed."""
-    try:
-        yield
-    except OSError as error:
-        _tell(error)
-
-
-def _carry_out(plan: Plan, wall_time: float | None) -> None:
+def _carry_out(plan: Plan, wall_time: str | None) -> None:
     """Solves what the plan has left to do, until a signal or the wall time stops it, writes the rest, and prints what came out."""
     solutions = list(plan.over)
     try:

@@ -25,6 +25,9 @@ NUMERIC = "iuf"
 MOST_AXES = 64
 """Numpy arrays have at most this many axes, so lists that are nested deeper need not be searched."""
 
+SECONDS = {"min": 60.0, "h": 3600.0, "s": 1.0}
+"""In each unit of time that a text may have."""
+
 _short = Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
 """Most characters of a bad value that a message quotes."""
@@ -62,6 +65,17 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None, most: i
     if most is not None and result > most:
         raise ValueError(f"{name} is {shown(value)}, wanted at most {most}")
     return result
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time > 0: a number of seconds, or a text such as "60s", "10min" or "2h"; ValueError otherwise."""
+    if not isinstance(value, str):
+        return number(name, value, above=0.0)
+    unit = next((unit for unit in SECONDS if value.endswith(unit)), "")
+    try:
+        return number(name, float(value.removesuffix(unit)) * SECONDS.get(unit, 1.0), above=0.0)
+    except ValueError:
+        raise ValueError(f"{name} is {shown(value)}, wanted seconds > 0, such as '60s', '10min' or '2h'") from None
 
 
 def array(name: str, value: ArrayLike, shape: tuple[int | str, ...]) -> FloatArray:

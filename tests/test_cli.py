@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde.cli import main
+from meanfield_pde import inputs
+from meanfield_pde.cli import app, main
 
 CASE = """
 t_end = 0.4
@@ -283,10 +284,10 @@ def test_tables_are_printed_from_a_folder_that_cannot_be_written(done, tmp_path,
     for name in ("summary.csv", "stages.png"):
         (tmp_path / name).mkdir()
     compared = meanfield("compare", tmp_path, cwd=tmp_path)
-    one_line(compared, 0, "summary.csv cannot be written")
+    one_line(compared, 2, "summary.csv cannot be written")
     assert compared.out.strip() in ran.out and "W1" in compared.out
     told = meanfield("stages", tmp_path, cwd=tmp_path)
-    one_line(told, 0, "stages.png cannot be written")
+    one_line(told, 2, "stages.png cannot be written")
     assert "clusters" in told.out and "stages.png" not in told.out
 
 
@@ -304,3 +305,40 @@ def test_an_interrupt_outside_a_run(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["info", str(tmp_path / "run.vtkhdf")])
     assert ended.value.code == 130 and capsys.readouterr().err == "meanfield-pde: interrupted\n"
+
+
+def commands(program=app, name=()):
+    """The words of each command, and its app."""
+    for word in program:
+        if not word.startswith("-"):
+            below = program[word]
+            yield from commands(below, (*name, word)) if list(filter(lambda w: not w.startswith("-"), below)) else [((*name, word), below)]
+
+
+def test_every_option_of_every_command_has_a_sentence():
+    """Their names were followed by a colon, and numpydoc took what came after it for a type."""
+    seen = dict(commands())
+    assert set(seen) >= {("run",), ("resume",), ("film",), ("mesh", "voronoi"), ("study",)}
+    for name, program in seen.items():
+        for argument in program.assemble_argument_collection(parse_docstring=True):
+            assert (argument.parameter.help or "").endswith("."), (name, argument.name)
+            assert argument.name != "--out" or {"--out", "-o"} <= set(argument.names), name
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("60s", 60), ("1.5min", 90), ("2h", 7200), (5, 5.0)])
+def test_times_have_units(text, seconds):
+    assert inputs.seconds("wall_time", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "0s", "-5s", "10days", "inf", ""])
+def test_bad_times_are_refused_in_one_line(text, tmp_path, capsys):
+    (tmp_path / "case.toml").write_text(CASE)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path / "case.toml"), "--out", str(tmp_path / "out"), "--wall-time", text])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "wanted seconds > 0, such as '60s', '10min' or '2h'" in said and said.count("\n") == 1
+
+
+def test_the_package_is_a_command_and_has_a_version(tmp_path):
+    ran = subprocess.run([sys.executable, "-m", "meanfield_pde", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == mf.__version__

@@ -292,7 +292,7 @@ def test_what_cannot_go_on_is_refused(tmp_path):
             {"case": {**LIMIT, "t_end": 3.0}},
             r"^the case given is not the case of .*out: t_end: 2\.0 in the run, 3\.0 in the case given$",
         ),
-        (out, {"wall_time": "long"}, r"^wall_time is 'long', wanted a number$"),
+        (out, {"wall_time": "long"}, r"^wall_time is 'long', wanted seconds > 0"),
     ):
         with pytest.raises(ValueError, match=message):
             mf.resume(path, **options)

@@ -10,7 +10,7 @@ be run in any thread.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def run(
     *,
     overwrite: bool = False,
     checkpoint_every: str = CHECKPOINT_EVERY,
-    wall_time: float | None = None,
+    wall_time: float | str | None = None,
     progress: bool | Progress = False,
     kinds: Iterable[type] = (),
 ) -> list[Solution]:
@@ -52,9 +52,9 @@ def run(
 
     case: the path of a TOML file, the same tables as nested plain values (file names in them are relative to the working directory), or a
     `Case`. out: the folder for results, series for ParaView, picture and table; it is made if it is missing. overwrite: replace the results
-    of an earlier run there. checkpoint_every: how often the results so far are written: seconds ("60s"), steps ("100steps") or model time
-    ("0.5"). wall_time: seconds after which the run stops. progress: True for a bar on a terminal's stderr, or a function of (t, t_end).
-    kinds: classes of one's own (models, say) that the case names.
+    of an earlier run there. checkpoint_every: how often the results so far are written: seconds ("60s"; also "10min", "2h"), steps
+    ("100steps") or model time ("0.5"). wall_time: after which the run stops, seconds or such a text. progress: True for a bar on a
+    terminal's stderr, or a function of (t, t_end). kinds: classes of one's own (models, say) that the case names.
 
     A run that the wall time stopped returns the parts that have begun, the last of them with a status that says so; `resume(out)` goes on
     with it, and then writes series, picture and table. The same holds after an interrupt or a crash, from the newest checkpoint.
@@ -76,14 +76,14 @@ def resume(
     callbacks: Iterable[Callback] = (),
     case: CaseLike | None = None,
     checkpoint_every: str | None = None,
-    wall_time: float | None = None,
+    wall_time: float | str | None = None,
     progress: bool | Progress = False,
     kinds: Iterable[type] = (),
 ) -> Solution | list[Solution]:
     """Go on with a run that was stopped, from its newest whole checkpoint: that of a case in a folder, or one in a .vtkhdf file.
 
     path: a folder made by `run` or by the command line; the result is then what `run` returns. Or the file of a `Checkpoint`; the result is
-    then the solution, as from `solve`. wall_time: seconds after which the run stops again. progress, kinds: as in `run`.
+    then the solution, as from `solve`. wall_time: after which the run stops again. progress, kinds: as in `run`.
     Only for a file: callbacks, as in `solve`; they are not kept from before. Only for a folder: case, which must be the one that the run
     was made from, and checkpoint_every, for parts that have not begun (default "60s"); a part that has begun keeps its own rule.
 
@@ -200,7 +200,7 @@ def stored_runs(folder: Path, unfinished: bool = False, kinds: Iterable[type] = 
     return list(found.values())
 
 
-def _carried_out(plan: Plan, wall_time: float | None, progress: bool | Progress) -> list[Solution]:
+def _carried_out(plan: Plan, wall_time: float | str | None, progress: bool | Progress) -> list[Solution]:
     """The solutions of all parts, the density first; the other files are written unless the wall time stopped one."""
     stop = StopRequest(wall_time)
     with owning(plan.folder):
@@ -290,11 +290,13 @@ def _refuse_given(path: Path, what: str, **options: Any) -> None:
 
 def _rules(folder: Path, every: str) -> dict[str, Checkpoint]:
     """The rule of each kind of part; every: "60s", "100steps" or "0.5"."""
-    for ending, name, read in (("steps", "every_steps", int), ("s", "every_seconds", float), ("", "every_time", float)):
-        if isinstance(every, str) and every.endswith(ending):
-            try:
-                rule: Any = {name: read(every.removesuffix(ending))}
-                return {kind: Checkpoint(folder / result, **rule) for kind, result in RESULTS.items()}
-            except ValueError:
-                break
+    if isinstance(every, str):
+        with suppress(ValueError):
+            if every.endswith("steps"):
+                rule: dict[str, Any] = {"every_steps": int(every.removesuffix("steps"))}
+            elif every.endswith(tuple(inputs.SECONDS)):
+                rule = {"every_seconds": inputs.seconds("checkpoint_every", every)}
+            else:
+                rule = {"every_time": float(every)}
+            return {kind: Checkpoint(folder / result, **rule) for kind, result in RESULTS.items()}
     raise ValueError(f"checkpoint_every is {every!r}, wanted seconds such as '60s', steps such as '100steps' or model time such as '0.5'")

@@ -27,14 +27,14 @@ class StoppedError(Exception):
 class StopRequest:
     """A callback for `solve` that ends the run once a signal or the wall time asked for it.
 
-    wall_time: seconds from now, None for no limit. code: the exit code of a process that stops so, None as long as nobody asked; reason:
-    who asked. Raises ValueError for a bad number.
+    wall_time: from now, in seconds or as "10min", None for no limit. code: the exit code of a process that stops so, None as long as
+    nobody asked; reason: who asked. Raises ValueError for a bad time.
     """
 
-    def __init__(self, wall_time: float | None = None) -> None:
+    def __init__(self, wall_time: float | str | None = None) -> None:
         self.code: int | None = None
         self.reason = ""
-        self._deadline = None if wall_time is None else time.monotonic() + inputs.number("wall_time", wall_time, above=0.0)
+        self._deadline = None if wall_time is None else time.monotonic() + inputs.seconds("wall_time", wall_time)
 
     def __call__(self, t: float, measure: Measure) -> str | None:
         if self.code is None and self._deadline is not None and time.monotonic() >= self._deadline:
@@ -49,7 +49,7 @@ class StopRequest:
 
 
 @contextmanager
-def stopping(wall_time: float | None) -> Iterator[StopRequest]:
+def stopping(wall_time: float | str | None) -> Iterator[StopRequest]:
     """A `StopRequest` that SIGINT and SIGTERM ask within the block, too. Only the main thread may install handlers of signals: in another
     one this raises ValueError, as for a bad number of seconds."""
     stop = StopRequest(wall_time)

@@ -75,7 +75,7 @@ def solve_ensemble(
         raise ValueError(f"starts has shape {tokens.shape}, wanted at least one run of one token")
     if model.dimension not in (None, tokens.shape[2]):
         raise ValueError(f"starts lie in R^{tokens.shape[2]}, wanted R^{model.dimension} like the model's matrices")
-    inputs.unit_rows("starts", tokens)
+    inputs.unit_rows("starts", tokens, starts)
     tokens = normalise(tokens)
     n_runs, n, d = tokens.shape
     outputs = inputs.non_negatives("times", times, ("n_t",))
