@@ -83,6 +83,48 @@ def test_the_runs_hold_what_is_stored(runs):
     assert not len(runs["tokens"].events) and not len(runs["small"].atoms(-1))
 
 
+def test_what_a_prompt_shows_is_short(runs):
+    """A few lines each, whatever their size; the fields of a record that shows itself field by field are all there."""
+    state = mf.State(runs["small"].averages[0], runs["circle"].atoms(-1))
+    ensemble = mf.solve_ensemble(mf.Attention(1.0), [mf.sample(mf.Uniform(3), 4, seed) for seed in range(5)], [0, 1.0])
+    shown = [*runs.values(), runs["sphere"].mesh, runs["sphere"].measure(0), state, ensemble, runs["circle"].system]
+    for value in shown:
+        assert len(repr(value).splitlines()) <= 4 and len(repr(value)) < 400 and type(value).__name__ in repr(value)
+    assert "density, done" in repr(runs["circle"]) and "softmax, beta = 9; 64 cells of circle(64)" in repr(runs["circle"])
+    assert "tokens, done" in repr(runs["tokens"]) and "softmax, beta = 2, normalised = False; 20 tokens" in repr(runs["tokens"])
+    assert "query (3, 3), value (3, 3)" in repr(runs["small"]), "what is not as by default is told"
+    assert repr(ensemble).startswith("Ensemble(times=[0.0, 1.0], tokens=float64 (5, 2, 4, 3), masses=float64 (5, 4), evaluations=[")
+    assert len(str(runs["circle"].columns)) > 400, "the control: what would be printed otherwise"
+
+
+def test_labelled_arrays(runs, monkeypatch):
+    """Values, units and names of the quantities of a run; atoms are padded; without xarray the extra is named."""
+    circle, tokens = runs["circle"], runs["tokens on S^4"]
+    data = circle.to_xarray()
+    assert data.sizes == {
+        "time": 13,
+        "cell": 64,
+        "axis": 2,
+        "step": len(circle.history),
+        "atom": max(len(circle.atoms(k)) for k in range(13)),
+    }
+    assert (data["density"].values == circle.averages).all() and data["density"].attrs["units"] == "1/rad"
+    assert runs["small"].to_xarray()["density"].attrs["units"] == "1/sr" and "atom_mass" not in runs["small"].to_xarray()
+    total = data["mass"].sum("cell") + data["atom_mass"].sum("atom")
+    assert np.abs(total.values - 1).max() <= 1e-12 and np.abs(data["mass"].sum("cell").values - 1).max() > 0.5, "atoms hold the rest"
+    assert (data["step_energy"].values == circle.history.energy).all() and data["time"].attrs == {"units": "1", "long_name": "time"}
+    assert data.attrs["model"] == "softmax, beta = 9" and json.loads(data.attrs["record"])["atoms"] is True
+    assert (tokens.to_xarray()["position"].values == tokens.tokens).all() and tokens.to_xarray()["position"].dims == (
+        "time",
+        "token",
+        "axis",
+    )
+    assert all({"units", "long_name"} <= set(data[name].attrs) for name in data.variables)
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ValueError, match=r"to_xarray needs xarray, .* wanted pip install 'meanfield-pde\[tables\]'"):
+        circle.to_xarray()
+
+
 def test_many_outputs_lie_in_blocks_and_a_large_one_in_its_own(runs, tmp_path, monkeypatch):
     for size, blocks in ((1, 13), (3 * 64 * 8, 5), (1 << 16, 1)):
         monkeypatch.setattr(vtkhdf, "BLOCK", size)

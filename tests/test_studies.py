@@ -288,6 +288,22 @@ def test_convergence_table(done):
     assert "slope" in str(done)
 
 
+def test_frame_of_a_study(done):
+    frame = done.to_pandas()
+    assert list(frame) == list(done.table.names) and len(frame) == len(done.table)
+    assert (frame["mean"] == done.table.column("mean")).all() and frame.attrs["units"]["mean"].startswith("rad for w1")
+    assert set(frame.attrs["long_name"]) == set(frame), "every column of this kind has a name in words"
+    assert json.loads(frame.attrs["study"]) == done.study.resolved()
+    assert len(repr(done).splitlines()) == 2 and "6 runs of 40, 80, 600 tokens" in repr(done) and len(repr(done)) < 300
+    assert len(repr(done.table)) > 3000, "the control: what would be printed otherwise"
+
+
+@pytest.mark.parametrize("tables", [PHASE, CLUSTERS, PRODUCTS])
+def test_every_column_of_a_study_is_named(in_process, tables, tmp_path, undrawn):
+    frame = mf.study(changed(tables, particles__runs=1, times=[0, 1]), tmp_path).to_pandas()
+    assert set(frame) == set(frame.attrs["units"])
+
+
 def test_energies_beyond_floats(in_process, tmp_path):
     """At beta = 800 energies are about e^800: differences are relative, the limit's own is inf, and nothing else fails."""
     tables = changed(SMALL, attention__beta=800.0, particles__counts=[40], particles__runs=2, times=[0, 0.01])
