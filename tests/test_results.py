@@ -291,6 +291,30 @@ def test_the_mesh_is_stored_once_and_all_has_checksums(runs, stored, tmp_path):
         assert file.id.get_create_plist().get_version()[0] == 3  # a superblock with a checksum, which HDF5 1.10 reads
 
 
+def test_units_and_case_are_readable_without_this_package(runs, tmp_path):
+    """With h5py alone: units and names of datasets, the case, model and record as texts; `load` reads none of it."""
+    case = {"t_end": 12.0, "attention": {"beta": 9.0}, "start": {"kind": "\u21bb"}, "table": list(range(20_000))}
+    solution = replace(runs["circle"], record=runs["circle"].record | {"case": case})
+    mf.save(tmp_path / "run.vtkhdf", solution)
+    with h5py.File(tmp_path / "run.vtkhdf") as file:
+        about = {name: value.decode() for name, value in file["meanfield_pde"].attrs.items() if name != "format"}
+        units = {
+            name: file[f"VTKHDF/{name}"].attrs["units"].decode() for name in ("CellData/density", "CellData/mass", "Steps/Values", "Points")
+        }
+        assert file["VTKHDF/CellData/density"].attrs["long_name"] == b"density on the cells, without the atoms"
+    assert json.loads(about["case"]) == case and len(about["case"]) > 1 << 16, "longer than a header of HDF5 may be"
+    assert (about["kind"], about["model"], about["status"]) == ("density", "softmax, beta = 9", "done")
+    assert json.loads(about["record"])["atoms"] is True and json.loads(about["history_units"])["energy"][0] == "1"
+    assert units == {"CellData/density": "1/rad", "CellData/mass": "1", "Steps/Values": "1", "Points": "1"}
+    with h5py.File(tmp_path / "run.vtkhdf", "r+") as file:
+        file["meanfield_pde"].attrs["model"] = np.bytes_(b"another")
+    assert mf.load(tmp_path / "run.vtkhdf") == solution
+    mf.save(tmp_path / "tokens.vtkhdf", runs["tokens on S^4"])
+    with h5py.File(tmp_path / "tokens.vtkhdf") as file:
+        assert file["VTKHDF/PointData/position"].attrs["long_name"] == b"position on the unit sphere"
+        assert "case" not in file["meanfield_pde"].attrs, "the control: a run that no case asked for"
+
+
 # -- what is refused
 
 
