@@ -99,9 +99,12 @@ def in_words(model: VelocityModel, without: Collection[str] = ()) -> str:
     of arguments to leave out."""
     own = wrapped(model)
     words = [next((name for name, kind in MODELS.items() if kind is type(own)), type(own).__name__)]
-    parameters = inspect.signature(type(own)).parameters
-    for name in (name for name in parameters if name in vars(own) and name not in without):
-        value, usual = vars(own)[name], parameters[name].default
+    try:
+        parameters, kept = inspect.signature(type(own)).parameters, vars(own)
+    except (TypeError, ValueError):  # an object of a built-in class, or one without attributes
+        return words[0]
+    for name in (name for name in parameters if name in kept and name not in without):
+        value, usual = kept[name], parameters[name].default
         if isinstance(value, np.ndarray):
             words.append(f"{name} {value.shape}")
         elif isinstance(value, (int, float, str)) and (name == "beta" or value != usual):

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde.files import results, vtkhdf
+from meanfield_pde.kinds import in_words
+from meanfield_pde.models.velocity import as_model
 from meanfield_pde.records import Rows, equal
 
 LAW = mf.VonMisesFisher((1.0, 2.0, 2.0), 3.0)
@@ -95,6 +98,19 @@ def test_what_a_prompt_shows_is_short(runs):
     assert "query (3, 3), value (3, 3)" in repr(runs["small"]), "what is not as by default is told"
     assert repr(ensemble).startswith("Ensemble(times=[0.0, 1.0], tokens=float64 (5, 2, 4, 3), masses=float64 (5, 4), evaluations=[")
     assert len(str(runs["circle"].columns)) > 400, "the control: what would be printed otherwise"
+
+
+def test_any_model_is_told_in_words():
+    class Slotted:
+        __slots__ = ("speed",)
+
+        def velocity(self, points, measure, t=0.0):
+            return 0 * points
+
+    named = SimpleNamespace(velocity=Slotted().velocity, beta=2.0)
+    words = [in_words(as_model("model", model)) for model in (Slotted(), named, Wind(np.eye(3)[0]), mf.Attention(0.5, normalised=False))]
+    assert words == ["Slotted", "SimpleNamespace", "Wind, axis (3,)", "softmax, beta = 0.5, normalised = False"]
+    assert in_words(mf.Attention(0.5, value=np.eye(2)), without=["beta"]) == "softmax, value (2, 2)"
 
 
 def test_labelled_arrays(runs, monkeypatch):
