@@ -80,7 +80,7 @@ class Solution(Record):
     record: dict[str, Any]
 
     picture: ClassVar[Callable[["Solution"], str] | None] = None
-    """What draws a run as HTML: `pictures.notebook` gives it."""
+    """What shows a run as HTML: `pictures.overview` gives it."""
 
     def __repr__(self) -> str:
         size = f"{self.mesh.n_cells} cells of {self.mesh.name}" if self.system.mesh is not None else f"{self.masses.shape[1]} tokens"
@@ -90,7 +90,7 @@ class Solution(Record):
 
     def _repr_html_(self) -> str:
         """The overview, for notebooks; the text where a run cannot be drawn."""
-        return (self.picture() if self.picture is not None else "") or f"<pre>{escape(repr(self))}</pre>"
+        return self.picture() if self.picture is not None else f"<pre>{escape(repr(self))}</pre>"
 
     def to_xarray(self) -> "xarray.Dataset":
         """The run as labelled arrays, with units and long names as attributes (`quantities`).

@@ -31,10 +31,11 @@ from meanfield_pde.files.replacing import replacing
 from meanfield_pde.files.tables import Table, data_frame, write_csv
 from meanfield_pde.files.vtkhdf import read_arrays, write_arrays
 from meanfield_pde.kinds import own_classes
+from meanfield_pde.pictures.canvas import as_html
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import versions
 from meanfield_pde.studies.jobs import Arrays, Job
-from meanfield_pde.studies.pictures import draw
+from meanfield_pde.studies.pictures import draw, study_figure
 from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
 from meanfield_pde.systems.system import SolveError
 from meanfield_pde.threads import single_threaded
@@ -90,6 +91,10 @@ class StudyResult:
 
     def __repr__(self) -> str:
         return f"<StudyResult: {len(self.table)} rows in {self.folder}; print() shows the report\n  {self.study}>"
+
+    def _repr_html_(self) -> str:
+        """The picture, for notebooks."""
+        return as_html(lambda: study_figure(self.study, self.table), repr(self))
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The rows of study.csv, with units and long names as attributes. Raises ValueError if pandas is not installed."""
@@ -237,7 +242,7 @@ def _write(result: StudyResult) -> None:
     with replacing(folder / "study.json") as temporary:
         described = result.study.resolved() | {"made_with": versions()}
         temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    draw(folder / "study.png", result.study.kind, table)
+    draw(folder / "study.png", result.study, table)
 
 
 @contextmanager
