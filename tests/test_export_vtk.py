@@ -347,6 +347,7 @@ def test_the_script_knows_the_run(tmp_path, circle_runs, sphere_runs):
         assert "@" not in script.read_text() and not [path for path in script.parent.iterdir() if path.name.startswith(".")]
         found = constants(script)
         assert (found["LIMIT"], found["ATOMS"], found["TOKENS"]) == series
+        assert found["LENGTH"] == pytest.approx(np.linalg.norm(found["CENTRE"])) and len(found["CENTRE"]) == len(found["TOWARDS"]) == 3
         assert found["UNIT"] == ("1/rad" if solutions[0].measure(0).dimension == 2 else "1/sr")
         assert found["LOW"] > 0 and found["HIGH"] / found["LOW"] <= 1e4 * (1 + 1e-12)
         if name in ("circle", "clustered"):
