@@ -74,7 +74,8 @@ def _described(study: Study) -> str:
             "mesh " + ", ".join(f"{name} = {value}" if name != "kind" else str(value) for name, value in study.tables["mesh"].items())
         )
     if study.counts:
-        words.append(f"{', '.join(map(str, study.counts))} tokens, {study.runs} run" + ("s" if study.runs > 1 else ""))
+        sizes = ", ".join(map(str, study.counts)) if len(study.counts) <= 4 else f"{min(study.counts)} to {max(study.counts)}"
+        words.append(f"{sizes} tokens, {study.runs} run" + ("s" if study.runs > 1 else ""))
     return "; ".join(words)
 
 
