@@ -26,14 +26,16 @@ from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.models.attention import Attention
 from meanfield_pde.models.velocity import Field, VelocityModel
 from meanfield_pde.pictures.films import film
-from meanfield_pde.pictures.overview import overview
-from meanfield_pde.pictures.staircase import staircase
+from meanfield_pde.pictures.overview import overview, overview_figure
+from meanfield_pde.pictures.single import energy_panel, order_panel, state_panel
+from meanfield_pde.pictures.staircase import staircase, staircase_figure, staircase_panel
 from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.solution import Solution
 from meanfield_pde.solve import solve
 from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.ensembles import Ensemble, solve_ensemble
 from meanfield_pde.stepping.ssp import EULER, SSP, SSPRK2, SSPRK3
+from meanfield_pde.studies.pictures import convergence_panel, study_figure
 from meanfield_pde.studies.plan import Study, read_study
 from meanfield_pde.studies.study import StudyResult, study
 from meanfield_pde.systems.density import MeanFieldPDE, State
@@ -50,3 +52,5 @@ __all__ += ["cubed_sphere", "icosahedral", "project", "read_mesh", "read_tokens"
 __all__ += ["Comparison", "Measure", "Stage", "aggregate", "close_pairs", "clusters", "compare", "density_at", "energy", "entropy"]
 __all__ += ["exact", "inner_products", "lat_long", "log_energy", "metastable", "mmd", "order_parameter", "stages", "wasserstein"]
 __all__ += ["Study", "StudyResult", "film", "overview", "read_study", "staircase", "study", "write_vtk"]
+__all__ += ["convergence_panel", "energy_panel", "order_panel", "overview_figure", "staircase_figure", "staircase_panel", "state_panel"]
+__all__ += ["study_figure"]

@@ -12,7 +12,7 @@ Data in: objects, or plain values. Data out: plain values and arrays, or objects
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.attention import Attention
-from meanfield_pde.models.velocity import OwnModel
+from meanfield_pde.models.velocity import OwnModel, VelocityModel, wrapped
 from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.phased import Phased
 from meanfield_pde.stepping.ssp import SSP, Tableau
@@ -92,6 +92,24 @@ def described(value: Any, where: str = "value") -> Any:
     if STORED.get(name, kind) is not kind:
         raise ValueError(f"{where} is of a class named {name}, like a kind of this package, wanted another name for it")
     return {"kind": name} | {argument: described(kept, f"{where}.{argument}") for argument, kept in _arguments(value, where).items()}
+
+
+def in_words(model: VelocityModel, without: Collection[str] = ()) -> str:
+    """ "softmax, beta = 9": a model's kind, its beta and what else is not as by default, as captions and prompts have it. without: names
+    of arguments to leave out."""
+    own = wrapped(model)
+    words = [next((name for name, kind in MODELS.items() if kind is type(own)), type(own).__name__)]
+    try:
+        parameters, kept = inspect.signature(type(own)).parameters, vars(own)
+    except (TypeError, ValueError):  # an object of a built-in class, or one without attributes
+        return words[0]
+    for name in (name for name in parameters if name in kept and name not in without):
+        value, usual = kept[name], parameters[name].default
+        if isinstance(value, np.ndarray):
+            words.append(f"{name} {value.shape}")
+        elif isinstance(value, (int, float, str)) and (name == "beta" or value != usual):
+            words.append(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}")
+    return ", ".join(words)
 
 
 def restored(plain: Any, known: Kinds = STORED) -> Any:

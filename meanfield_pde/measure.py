@@ -113,6 +113,10 @@ class Measure(Record):
     def __len__(self) -> int:
         return len(self.points)
 
+    def __repr__(self) -> str:
+        of = " of mesh cells" if self._areas is not None else ""
+        return f"<Measure: {len(self)} points{of} on S^{self.dimension - 1}, total mass {self.total:.6g}>"
+
 
 @dataclass(frozen=True)
 class Split:

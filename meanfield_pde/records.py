@@ -121,8 +121,28 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def short(value: Any) -> str:
+    """A value as a prompt shows it: type and shape of an array of more than `SHOWN` numbers, the beginning of a long text."""
+    if isinstance(value, Rows) or (isinstance(value, np.ndarray) and (value.size > SHOWN or value.dtype.names)):
+        kind = "record" if value.dtype.names else str(value.dtype)
+        return f"{kind} {value.shape}"
+    if isinstance(value, np.ndarray):
+        return str(value.tolist())
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
+
+
 class Record:
-    """Base of frozen dataclasses with arrays: equal if all their fields are (`equal`)."""
+    """Base of frozen dataclasses with arrays: equal if all their fields are (`equal`); printed in a line (`short`)."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in cls.__dict__:  # before the decorator, which would write one that prints whole arrays
+            cls.__repr__ = cls._in_a_line  # type: ignore[assignment]
+
+    def _in_a_line(self) -> str:
+        shown = ", ".join(f"{field.name}={short(getattr(self, field.name))}" for field in fields(cast(Any, self)) if field.repr)
+        return f"{type(self).__name__}({shown})"
 
     def __eq__(self, other: object) -> bool:
         return equal(self, other)
@@ -130,6 +150,8 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
 
+SHOWN, LONGEST = 9, 80
+"""Numbers of an array, and characters of another value, that a prompt shows."""
 REMEMBERED = 12
 _memory: OrderedDict[tuple[str, int], tuple[NDArray, Any]] = OrderedDict()
 _lock = threading.Lock()

@@ -4,20 +4,26 @@ Data in: a system and its saved states, as the columns that the system stores th
 in words.
 """
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from meanfield_pde import inputs
+from meanfield_pde.kinds import in_words
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.models.velocity import VelocityModel
 from meanfield_pde.records import Record
 from meanfield_pde.sphere import FloatArray
 from meanfield_pde.systems.system import System
+
+if TYPE_CHECKING:
+    import xarray
 
 HISTORY_FIELDS = ("t", "dt", "mass", "energy", "log_energy", "minimum", "atoms", "clusters", "cell_mass")
 HISTORY_TYPE = np.dtype([(name, np.float64) for name in HISTORY_FIELDS])
@@ -27,6 +33,28 @@ def event_type(d: int) -> np.dtype:
     """The type of an event on S^{d-1}: what `systems.atoms.Event` holds."""
     numbers = [(name, np.float64) for name in ("mass", "radius", "total")]
     return np.dtype([("t", np.float64), ("kind", "U8"), ("place", np.float64, (d,)), *numbers])
+
+
+def quantities(d: int) -> dict[str, tuple[str, str]]:
+    """Unit and name in words of each quantity of a run on S^{d-1}, for labels and attributes; "1" is dimensionless.
+
+    Lengths are in radii of the sphere and times in those of the model, which has no units either.
+    """
+    area = {2: "rad", 3: "sr"}.get(d, f"area of S^{d - 1}")
+    return {
+        "time": ("1", "time"),
+        "density": (f"1/{area}", "density on the cells, without the atoms"),
+        "mass": ("1", "mass"),
+        "position": ("1", "position on the unit sphere"),
+        "area": (area, "area of the cell"),
+        "energy": ("1", "energy (inf beyond double precision)"),
+        "log_energy": ("1", "natural logarithm of the energy"),
+        "dt": ("1", "length of the step"),
+        "minimum": ("1", "smallest mass of a cell or token"),
+        "atoms": ("1", "number of atoms, or of tokens"),
+        "clusters": ("1", "number of clusters of atoms"),
+        "cell_mass": ("1", "mass on the cells"),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +78,53 @@ class Solution(Record):
     events: np.recarray
     status: str
     record: dict[str, Any]
+
+    picture: ClassVar[Callable[["Solution"], str] | None] = None
+    """What shows a run as HTML: `pictures.overview` gives it."""
+
+    def __repr__(self) -> str:
+        size = f"{self.mesh.n_cells} cells of {self.mesh.name}" if self.system.mesh is not None else f"{self.masses.shape[1]} tokens"
+        when = f"t = {self.times[0]:.6g} to {self.times[-1]:.6g}, {len(self.times)} outputs, {len(self.history)} steps"
+        energies = f", log energy {self.history.log_energy[-1]:.6g} at the end" if len(self.history) else ""
+        return f"<Solution: {self.kind}, {self.status}\n  {in_words(self.model)}; {size}\n  {when}{energies}>"
+
+    def _repr_html_(self) -> str:
+        """The overview, for notebooks; the text where a run cannot be drawn."""
+        return self.picture() if self.picture is not None else f"<pre>{escape(repr(self))}</pre>"
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The run as labelled arrays, with units and long names as attributes (`quantities`).
+
+        Dimensions: time; cell, or token; axis (of R^d); step (of the history); atom, for a density that has some: their places and masses,
+        nan where an output has fewer. Raises ValueError if xarray is not installed.
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise ValueError("to_xarray needs xarray, which is not installed; wanted pip install 'meanfield-pde[tables]'") from None
+        known = quantities(self.measure(0).dimension)
+        found: dict[str, Any] = {f"step_{name}": (("step",), self.history[name], name) for name in HISTORY_FIELDS[1:]}
+        if self.system.mesh is None:
+            found |= {"mass": (("time", "token"), self.masses, "mass"), "position": (("time", "token", "axis"), self.tokens, "position")}
+        else:
+            cells = {"density": (self.averages, "density"), "mass": (self.masses, "mass")}
+            found |= {name: (("time", "cell"), values, known_as) for name, (values, known_as) in cells.items()}
+            found |= {"area": (("cell",), self.mesh.areas, "area"), "center": (("cell", "axis"), self.mesh.centers, "position")}
+            atoms = [self.atoms(k) for k in range(len(self.times))]
+            if most := max(map(len, atoms)):
+                masses = [np.pad(each.masses, (0, most - len(each)), constant_values=np.nan) for each in atoms]
+                places = [np.pad(each.points, ((0, most - len(each)), (0, 0)), constant_values=np.nan) for each in atoms]
+                found["atom_mass"] = ("time", "atom"), np.array(masses), "mass"
+                found["atom_position"] = ("time", "atom", "axis"), np.array(places), "position"
+        coordinates = {"time": (("time",), self.times, "time"), "step_time": (("step",), self.history.t, "time")}
+
+        def labelled(variables: Mapping[str, Any]) -> dict[str, Any]:
+            names = ("units", "long_name")
+            described = {name: dict(zip(names, known[known_as], strict=True)) for name, (_, _, known_as) in variables.items()}
+            return {name: (dims, np.asarray(values), described[name]) for name, (dims, values, _) in variables.items()}
+
+        about = {"kind": self.kind, "status": self.status, "model": in_words(self.model), "record": json.dumps(self.record, default=str)}
+        return xarray.Dataset(labelled(found), labelled(coordinates), about)
 
     @property
     def kind(self) -> str:

@@ -16,9 +16,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import meanfield_pde as mf
 from meanfield_pde.cli import main
+
+AXES = Figure().subplots()
 
 MESH, RING, LAW, SOFTMAX = mf.icosahedral(1), mf.circle(8), mf.VonMisesFisher((0, 0, 1), 2.0), mf.Attention(1.0)
 DENSITY, TOKENS = mf.MeanFieldPDE(MESH, SOFTMAX), mf.ParticleSystem(SOFTMAX)
@@ -180,7 +183,7 @@ PYTHON = {
         lambda: mf.voronoi([[1, 0, 0], [1, 0]]),
         r"^points is not an array of numbers but \[\[1, 0, 0\], \[1, 0\]\]",
     ),
-    "a mesh for an array": (lambda: mf.Measure(MESH), r"^points is not an array of numbers but SphereMesh\("),
+    "a mesh for an array": (lambda: mf.Measure(MESH), r"^points is not an array of numbers but <SphereMesh "),
     "one point for many": (lambda: mf.voronoi([1.0, 0.0, 0.0]), r"^points has shape \(3,\), wanted \(n, d\)$"),
     "points of R^4": (lambda: mf.voronoi(np.eye(4)), r"^points has shape \(4, 4\), wanted \(n, 3\) or \(n, 2\)$"),
     "no points": (lambda: mf.voronoi(np.empty((0, 3))), r"^points has 0 rows, wanted at least 4$"),
@@ -416,9 +419,19 @@ PYTHON = {
     "nothing to save": (lambda: mf.save("run.vtkhdf", None), r"^solution is a NoneType, wanted a Solution$"),
     "no folder for VTK": (lambda: mf.write_vtk(None, solved()), r"^folder is None, wanted the name of a file or folder$"),
     "no name for a picture": (lambda: mf.overview(None, solved()), r"^path is None, wanted the name of a file or folder$"),
+    "no axes for a state": (lambda: mf.state_panel(3, solved()), r"^axes is 3, wanted matplotlib axes$"),
+    "no time for a state": (lambda: mf.state_panel(AXES, solved(), t="late"), r"^t is 'late', wanted a number$"),
+    "no axes for an energy": (lambda: mf.energy_panel(None, solved()), r"^axes is None, wanted matplotlib axes$"),
+    "no run for an order parameter": (lambda: mf.order_panel(AXES, 3), r"^solutions\[0\] is a int, wanted a Solution"),
+    "no run for a stair": (lambda: mf.staircase_panel(AXES), r"^solutions is empty, wanted a density, tokens or both$"),
+    "no axes for a stair": (lambda: mf.staircase_panel("here", solved()), r"^axes is 'here', wanted matplotlib axes$"),
+    "no run for a figure": (lambda: mf.overview_figure(), r"^solutions is empty, wanted a density, tokens or both$"),
+    "a mesh for a figure": (lambda: mf.staircase_figure(MESH), r"^solutions\[0\] is a SphereMesh, wanted a Solution"),
+    "no study for a figure": (lambda: mf.study_figure("study", 3), r"^study is a str, wanted a Study$"),
+    "no table for a panel": (lambda: mf.convergence_panel(AXES, [1], "w1"), r"^table is a list, wanted a Table$"),
     "no name for a staircase": (lambda: mf.staircase(3, solved()), r"^path is 3, wanted the name of a file or folder$"),
-    "a mesh for float32": (lambda: mf.write_vtk("out", solved(), float32=MESH), r"^float32 is SphereMesh\(.*, wanted True or False$"),
-    "a mesh for normalised": (lambda: mf.Attention(1.0, normalised=MESH), r"^normalised is SphereMesh\(.*, wanted True \(SA\)"),
+    "a mesh for float32": (lambda: mf.write_vtk("out", solved(), float32=MESH), r"^float32 is <SphereMesh .*, wanted True or False$"),
+    "a mesh for normalised": (lambda: mf.Attention(1.0, normalised=MESH), r"^normalised is <SphereMesh .*, wanted True \(SA\)"),
     "words for queries": (lambda: SOFTMAX.velocity("north", CORNERS), r"^points is not an array of numbers but 'north'"),
     "points for a field": (lambda: SOFTMAX.velocity(np.eye(3), np.eye(3)), r"^measure is a ndarray, wanted a Measure$"),
     "a string for a checkpoint": (lambda: run(checkpoint="run.vtkhdf"), r"^checkpoint is a str, wanted a Checkpoint$"),

@@ -1,6 +1,7 @@
 """The comparison table: each column against its own definition, aggregation said aloud, CSV with all digits."""
 
 import csv
+import sys
 
 import numpy as np
 import pytest
@@ -83,6 +84,19 @@ def test_csv_holds_every_digit(runs, tmp_path):
         rows = list(csv.DictReader(stream))
     assert [float(row["w1"]) for row in rows] == table.columns["w1"].tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["summary.csv"]
+
+
+def test_frame_of_a_comparison(runs, monkeypatch):
+    table = mf.compare(*runs)
+    frame = table.to_pandas()
+    assert list(frame) == list(table.columns) and all((frame[name] == values).all() for name, values in table.columns.items())
+    assert frame.attrs["units"] | {"t": "1", "w1": "rad", "w2": "rad", "w_error": "rad"} == frame.attrs["units"]
+    assert set(frame.attrs["units"]) == set(frame.attrs["long_name"]) == set(table.columns)
+    assert frame.attrs["long_name"]["order_b"].endswith("tokens") and frame.attrs["labels"] == ("density", "tokens")
+    assert repr(table).startswith("<Comparison of density and tokens at 3 times") and "\n" not in repr(table)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ValueError, match=r"to_pandas needs pandas, .* wanted pip install 'meanfield-pde\[tables\]'"):
+        table.to_pandas()
 
 
 def test_large_plans_are_aggregated_and_say_so(monkeypatch):

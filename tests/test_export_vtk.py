@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 import meanfield_pde as mf
 from meanfield_pde.files.series import write_vtk
@@ -101,7 +102,7 @@ def test_names_and_times(tmp_path, both):
     written = write_vtk(tmp_path / "a" / "b", *both)
     assert written == [tmp_path / "a" / "b" / "limit.pvd", tmp_path / "a" / "b" / "tokens.pvd"]
     cells, points = [f"limit/limit_00000{k}.vtu" for k in range(3)], [f"tokens/tokens_00000{k}.vtp" for k in range(3)]
-    assert files(tmp_path / "a" / "b") == ["limit.pvd", *cells, "tokens.pvd", *points]
+    assert files(tmp_path / "a" / "b") == ["limit.pvd", *cells, "tokens.pvd", *points, "view.py"]
     assert collection(written[0]) == list(zip(["0", "0.1", "0.35"], cells, strict=True))
     assert collection(written[1]) == list(zip(["0", "0.1", "0.35"], points, strict=True))
     reader = pyvista.get_reader(written[0])
@@ -194,7 +195,7 @@ def test_names_with_atoms_and_none_without(tmp_path, circle_runs):
     clustered = with_atoms(limit.mesh)
     names = ["limit", "limit_2", "limit_2_atoms", "tokens", "limit_3", "limit_3_atoms"]
     assert [path.name for path in write_vtk(tmp_path, limit, clustered, tokens, clustered)] == [f"{name}.pvd" for name in names]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, *(f"{name}.pvd" for name in names)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, *(f"{name}.pvd" for name in names), "view.py"])
     assert {len(list((tmp_path / name).iterdir())) for name in names} == {3}
 
 
@@ -323,6 +324,38 @@ def test_bad_input_makes_no_file(tmp_path, sphere_runs):
 
 # -- ParaView
 
+
+def constants(script):
+    """What stands in capitals at the top of the script."""
+    found = {}
+    exec(script.read_text().split("from paraview import simple")[1].split("\ntry:")[0], found)
+    return found
+
+
+def test_the_script_knows_the_run(tmp_path, circle_runs, sphere_runs):
+    """Series that were written, the range of colours over all times, at most four decades, units; nothing is left to fill in."""
+    ended = with_atoms(mf.circle(48))
+    ended = replace(ended, times=ended.times[2:], columns=ended.system.columns([ended.stored(2)]))
+    for name, solutions, series in (
+        ("circle", circle_runs, ("limit", "", "tokens")),
+        ("tokens", sphere_runs[1:], ("", "", "tokens")),
+        ("clustered", (with_atoms(mf.icosahedral(2)),), ("limit", "limit_atoms", "")),
+        ("atoms alone", (ended,), ("limit", "limit_atoms", "")),
+    ):
+        write_vtk(tmp_path / name, *solutions)
+        script = tmp_path / name / "view.py"
+        assert "@" not in script.read_text() and not [path for path in script.parent.iterdir() if path.name.startswith(".")]
+        found = constants(script)
+        assert (found["LIMIT"], found["ATOMS"], found["TOKENS"]) == series
+        assert found["LENGTH"] == pytest.approx(np.linalg.norm(found["CENTRE"])) and len(found["CENTRE"]) == len(found["TOWARDS"]) == 3
+        assert found["UNIT"] == ("1/rad" if solutions[0].measure(0).dimension == 2 else "1/sr")
+        assert found["LOW"] > 0 and found["HIGH"] / found["LOW"] <= 1e4 * (1 + 1e-12)
+        if name in ("circle", "clustered"):
+            averages = solutions[0].averages
+            assert found["HIGH"] == averages.max() > averages[0].max() * (name == "circle")
+            assert found["LOW"] == averages[averages > averages.max() / 1e4].min()
+
+
 PARAVIEW = """
 import json, sys
 from paraview.simple import PVDReader
@@ -379,3 +412,35 @@ def test_paraview_reads_atoms(tmp_path):
         assert sorted(arrays) == ["mass", "velocity"] and arrays["velocity"][0] == 3
         assert arrays["mass"] == [1, masses.min(), masses.max()]
     assert cells["frames"][2]["arrays"]["mass"] == [1, 0, 0]
+
+
+def rendered(script, pictures):
+    """Pictures (path -> time) drawn by pvpython, on a screen in memory: Debian's ParaView has no other."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "PYTHONPATH")} | {"LP_NUM_THREADS": "1"}
+    asked = [word for path, t in pictures.items() for word in (str(t), str(path))]
+    command = ["xvfb-run", "-a", "pvpython", "--force-offscreen-rendering", str(script), *asked]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert "error" not in run.stderr.lower() and "Traceback" not in run.stderr, run.stderr
+    return [imread(path)[..., :3] for path in pictures]
+
+
+def count(pixels, colour):
+    """Pixels that have the hue of a colour."""
+    bright = pixels.max(axis=2)
+    return int(
+        (np.abs(pixels / np.maximum(bright, 1e-9)[..., None] - np.array(colour) / max(colour)).max(axis=2) < 0.15)[bright > 0.15].sum()
+    )
+
+
+@pytest.mark.skipif(shutil.which("pvpython") is None or shutil.which("xvfb-run") is None, reason="pvpython or xvfb-run is not installed")
+@pytest.mark.parametrize("mesh", [mf.icosahedral(2), mf.circle(48)], ids=["S2", "S1"])
+def test_paraview_draws_what_the_script_says(tmp_path, mesh):
+    """Tokens are green at all times, atoms blue from when there are some, which is the control; the density is on the scale of colours."""
+    limit = with_atoms(mesh)
+    tokens = mf.solve(mf.ParticleSystem(mf.Attention(9.0)), mf.sample(mf.Uniform(mesh.dimension), 40, 0), t_end=0.35, save_at=TIMES)
+    write_vtk(tmp_path, limit, tokens)
+    before, after = rendered(tmp_path / "view.py", {tmp_path / "a.png": 0, tmp_path / "b.png": 0.1})
+    atoms, dots = (0.12, 0.37, 0.82), (0.0, 0.63, 0.54)
+    for pixels in (before, after):
+        assert pixels.shape == (900, 1200, 3) and pixels.std() > 0.02 and count(pixels, dots) > 200
+    assert count(after, atoms) > 200 > 4 * count(before, atoms)

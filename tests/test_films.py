@@ -211,8 +211,8 @@ def test_screen(runs, style, case):
         assert [(panel.get_position().bounds, panel.get_xlim(), panel.get_ylim()) for panel in figure.axes] == fixed
     assert all(panel.has_data() for panel in figure.axes)
     assert min(bounds[2] * bounds[3] for bounds, *_ in fixed) > 0.01 and max(bounds[2] * bounds[3] for bounds, *_ in fixed) > 0.35
-    assert ("density $\\rho$" in shown) == (case in ("S2, both", "S2, density"))
-    assert ("mass of an atom (stems)" in shown) == (case.startswith("S1") and names != ["S1 tokens"])
+    assert ("density $\\rho$ (1/sr)" in shown) == (case in ("S2, both", "S2, density"))
+    assert ("atom mass (stems)" in shown) == (case.startswith("S1") and names != ["S1 tokens"])
     assert ("atom of mass 0.1" in shown) == (case.startswith("S2") and names != ["S2 tokens"])
     assert ("equal-area (Mollweide) map\ncentre (1, 0, 0), up (0, 0, 1)" in shown) == case.startswith("S2")
 
@@ -241,7 +241,9 @@ def test_maps_show_their_outputs(runs):
 def test_curves_show_their_outputs(runs):
     density, tokens = runs["S1 density"], runs["S1 tokens"]
     figure, show, outputs, _ = screen(density, tokens)
-    panel, right = (figure.axes[k] for k in (0, 1)) if figure.axes[1].get_ylabel().startswith("mass") else (figure.axes[0], figure.axes[-1])
+    panel, right = (
+        (figure.axes[k] for k in (0, 1)) if figure.axes[1].get_ylabel().startswith("atom mass") else (figure.axes[0], figure.axes[-1])
+    )
     for k in (6, 0, 3):
         show(k)
         curve, ticks = panel.lines

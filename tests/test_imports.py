@@ -26,7 +26,7 @@ ROWS = (
     "exact.rates exact.laws exact.two_clusters",
     "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
     "pictures.canvas pictures.maps pictures.panels",
-    "pictures.overview pictures.staircase pictures.films",
+    "pictures.overview pictures.staircase pictures.single pictures.films",
     "cases.stopping cases.case cases.runs",
     "studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
     "studies.pictures studies.study cli __main__",

@@ -2,18 +2,21 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 import meanfield_pde as mf
-from meanfield_pde.pictures.maps import map_cells, map_frame, mollweide
+from meanfield_pde.pictures.canvas import plain
+from meanfield_pde.pictures.maps import Maps, map_cells, map_frame, mollweide
 from meanfield_pde.pictures.overview import overview, overview_figure
 from meanfield_pde.pictures.staircase import staircase, staircase_figure
 from meanfield_pde.sphere import normalise
@@ -35,8 +38,8 @@ def first_outputs(solution, count):
 
 
 def without_atoms(solution):
-    """The masses of the cells, and no atoms in any output."""
-    return with_columns(solution, atom_offsets=np.zeros_like(solution.columns["atom_offsets"]))
+    """The masses of the cells, and no atoms in any output nor events of them."""
+    return with_columns(replace(solution, events=solution.events[:0]), atom_offsets=np.zeros_like(solution.columns["atom_offsets"]))
 
 
 def run_tokens(attention, law, count=150, t_end=3.0):
@@ -89,7 +92,7 @@ CASES = {
     "S1, tokens": ["S1 tokens"],
     "d=8": ["d=8 tokens"],
 }
-ENERGY, ORDER = "energy $E$", "order parameter $|\\int x\\,d\\mu|$"
+ENERGY, ORDER = "energy $E$", "order $|\\int x\\,d\\mu|$"
 
 
 def texts(figure):
@@ -142,13 +145,15 @@ def test_labels(runs, case):
     figure = overview_figure(*(runs[name] for name in names))
     wanted = {"$t$ = 0", "$t$ = 1", "$t$ = 2", "$t$ = 3", "time $t$", ENERGY, ORDER}
     if any("density" in name for name in names):
-        wanted |= {"density $\\rho$", "density (162 cells)" if "S2" in case else "density (64 cells)"}
+        wanted |= {"density $\\rho$ (1/sr)", "density (162 cells)"} if "S2" in case else {"density $\\rho$ (1/rad)", "density (64 cells)"}
     if any("tokens" in name for name in names):
         wanted |= {"tokens ($n$ = 150)"}
     if "S1" in case:
         wanted |= {"angle $\\theta$ (rad)", "density $\\rho$ (1/rad)", "$\\pi$", "$\\pi/2$"}
     if "d=8" in case:
-        wanted |= {"share of pairs", "inner product $\\langle x_i, x_j\\rangle$ of two tokens"}
+        wanted |= {"share of pairs", "inner product $\\langle x_i, x_j\\rangle$", "two tokens (bins 0.025)"}
+    if case == "S1, tokens":
+        wanted |= {"tokens (bins 0.26 rad)", "40 of the 150 tokens"}
     assert wanted <= texts(figure)
     assert all(panel.has_data() for panel in figure.axes)
     assert not overlapping(figure)
@@ -206,7 +211,7 @@ def test_curves_are_those_of_the_runs(runs):
     for line, solution in zip(panels[ENERGY].lines, solutions, strict=False):
         assert (line.get_xdata()[1:] == solution.history.t).all() and (line.get_ydata()[1:] == solution.history.energy).all()
         assert line.get_xdata()[0] == 0 and line.get_ydata()[0] == mf.energy(solution.model, solution.measure(0))
-    curve = panels["density $\\rho$ (1/rad)"].lines[0]
+    curve = figure.axes[0].lines[0]
     angles, values = curve.get_data()
     assert (np.diff(angles) > 0).all() and angles[0] <= 0 < 2 * np.pi <= angles[-1]  # the mass lies about pi
     nearest = (np.stack([np.cos(angles), np.sin(angles)], axis=1) @ solutions[0].mesh.centers.T).argmax(axis=1)
@@ -236,8 +241,8 @@ def test_pictures_with_atoms(atom_runs, sphere, kinds):
     times = [10, 20] if "atoms" in kinds else [0, 2, 5, 30]
     figure = overview_figure(*solutions, times=times if len(solutions) == 2 or "atoms" not in kinds else None)
     shown = texts(figure)
-    assert {"atoms (width: mass)", "mass of an atom (stems)"} <= shown if sphere == "S1" else {"atom of mass 0.1", "0.5", "1"} <= shown
-    assert ("density $\\rho$" in shown) == ("density" in kinds)
+    assert {"atoms (width: mass)", "atom mass (stems)"} <= shown if sphere == "S1" else {"atom of mass 0.1", "0.5", "1"} <= shown
+    assert any(panel.get_label() == "<colorbar>" for panel in figure.axes) == ("density" in kinds)
     assert all(panel.has_data() for panel in figure.axes)
     assert not overlapping(figure)
 
@@ -269,7 +274,7 @@ def test_dots_are_the_atoms(atom_runs):
 def test_stems_are_the_atoms(atom_runs):
     solution = atom_runs["S1 density"]
     figure = overview_figure(solution, times=[0, 5, 30])
-    (panel,) = [panel for panel in figure.axes if panel.get_ylabel() == "mass of an atom (stems)"]
+    (panel,) = [panel for panel in figure.axes if panel.get_ylabel() == "atom mass (stems)"]
     assert panel.get_ylim()[0] == 0
     for heads, stems, k in zip(panel.lines, panel.collections, (5, 30), strict=True):
         atoms = solution.atoms(k)
@@ -408,6 +413,90 @@ def test_pdf_and_no_side_effects(tmp_path, runs):
     assert dict(matplotlib.rcParams) == before and not Gcf.figs
 
 
+# -- formats, captions, axes of one's own
+
+
+@pytest.mark.parametrize("suffix", ["svg", "pdf"])
+def test_texts_of_vector_pictures_can_be_edited(tmp_path, runs, suffix):
+    """Texts are texts in .svg, and TrueType fonts in .pdf, without outlines (Type 3); whatever the caller's settings say."""
+    path = tmp_path / f"a.{suffix}"
+    with matplotlib.rc_context({"pdf.fonttype": 3, "svg.fonttype": "path"}):
+        staircase(path, runs["S1 tokens"])
+        staircase_figure(runs["S1 tokens"]).savefig(tmp_path / f"control.{suffix}")
+    content, control = path.read_bytes(), (tmp_path / f"control.{suffix}").read_bytes()
+    wanted = b">softmax, " if suffix == "svg" else b"/FontFile2"
+    assert wanted in content and wanted not in control, "the control: matplotlib's own settings"
+
+
+def test_captions_and_letters(runs, atom_runs):
+    """Model, beta, mesh and number of tokens below each picture; letters in their order, and none for a single panel."""
+    figure = overview_figure(runs["S1 density"], runs["S1 tokens"])
+    shown = texts(figure)
+    assert "softmax, \N{GREEK SMALL LETTER BETA} = 4; circle(64), 64 cells; 150 tokens" in {text.replace("\n", " ") for text in shown}
+    assert {"(a)", "(b)", "(c)", "(d)"} <= shown and "(e)" not in shown
+    assert "(a)" not in texts(staircase_figure(runs["S1 density"]))
+    formed = any("energy jumps where an atom forms" in text.replace("\n", " ") for text in texts(overview_figure(atom_runs["S1 density"])))
+    assert formed and not any("jumps" in text for text in texts(overview_figure(runs["S2 tokens"])))
+
+
+def test_numbers_have_no_negative_zero():
+    assert [plain(x, ".2f") for x in (-0.0, -0.001, -0.5, 0.25)] == ["0.00", "0.00", "\N{MINUS SIGN}0.50", "0.25"]
+    assert f"{-0.001:.2f}" == "-0.00", "the control"
+    frame = np.array([[-0.001, 1, 0], [-1, 0, 0], [0, -0.004, 1]])
+    assert Maps.note(SimpleNamespace(frame=frame), "map") == "equal-area (Mollweide) map, centre (0, 1, 0), up (0, 0, 1)"
+
+
+def test_dots_and_paths_have_a_white_edge(runs):
+    """So that they are seen on the densest cells, and in grey."""
+    figure = overview_figure(runs["S2 density"], runs["S2 tokens"], times=[0])
+    dots = figure.axes[0].collections[-1]
+    assert (dots.get_edgecolors()[:, :3] == 1).all() and dots.get_linewidths()[0] > 0 and (dots.get_facecolors()[:, :3] != 1).any()
+    figure = overview_figure(runs["S1 density"], runs["S1 tokens"])
+    paths = next(panel for panel in figure.axes if panel.get_xlabel() == "time $t$").lines
+    assert len(paths) == 40 and all(line.get_path_effects() for line in paths)
+
+
+def test_the_legend_has_what_is_drawn_and_nothing_else(atom_runs, runs):
+    """An atom, a token or a density that no panel shows is in no legend."""
+    for names, there, missing in (
+        (["S1 atoms"], {"atom (stem)"}, {"density", "tokens (bins 0.31 rad)"}),
+        (["S1 tokens"], {"tokens (bins 0.31 rad)", "40 of the 100 tokens"}, {"density", "atom (stem)", "atoms (width: mass)"}),
+        (["S2 tokens"], {"token"}, {"atom of mass 0.1"}),
+        (["S2 density"], {"atom of mass 0.1"}, {"token"}),
+    ):
+        shown = texts(overview_figure(*(atom_runs[name] for name in names)))
+        assert there <= shown and not missing & shown
+    label = "stages of the density (alternating greys)"
+    assert label in texts(staircase_figure(atom_runs["S1 density"], atom_runs["S1 tokens"]))
+    assert "stages of the tokens (alternating greys)" in texts(staircase_figure(atom_runs["S1 tokens"]))
+    assert not any("stages" in text for text in texts(staircase_figure(runs["S1 density"])))
+
+
+@pytest.mark.parametrize("sphere", ["S1", "S2", "d=8"])
+def test_panels_in_axes_of_ones_own(runs, sphere):
+    """In the caller's figure and style, labelled; the axes come back, and settings stay."""
+    solutions = [run for name, run in runs.items() if name.startswith(sphere)]
+    before = dict(matplotlib.rcParams)
+    figure = Figure(layout="constrained")
+    axes = figure.subplots(2, 2)
+    assert mf.state_panel(axes[0, 0], *solutions, t=1.1) is axes[0, 0] and axes[0, 0].get_title(loc="left") == "$t$ = 1"
+    assert mf.energy_panel(axes[0, 1], *solutions).get_ylabel() == ENERGY
+    assert mf.order_panel(axes[1, 0], *solutions).get_ylabel() == ORDER
+    assert mf.staircase_panel(axes[1, 1], *solutions).get_xlabel() == "time $t$"
+    assert all(panel.has_data() for panel in axes.flat) and all(panel.get_legend() for panel in axes.flat[:3])
+    assert dict(matplotlib.rcParams) == before and not Gcf.figs
+    with pytest.raises(ValueError, match="t is 9, wanted a number in"):
+        mf.state_panel(axes[0, 0], *solutions, t=9)
+
+
+def test_notebooks_show_the_overview(runs):
+    """Text and an inline picture; of what cannot be drawn the text alone."""
+    html = runs["S1 density"]._repr_html_()
+    assert html.startswith("<pre>&lt;Solution: density, done") and 'src="data:image/png;base64,iVBOR' in html
+    lonely = run_tokens(mf.Attention(1.0), mf.Uniform(5), 1, 0.5)
+    assert lonely._repr_html_().startswith("<pre>&lt;Solution: tokens") and "<img" not in lonely._repr_html_()
+
+
 # -- refused
 
 
@@ -416,7 +505,7 @@ def test_bad_input(tmp_path, runs):
     lonely = run_tokens(mf.Attention(1.0), mf.Uniform(5), 1, 0.5)
     later = replace(tokens, times=tokens.times + 10)
     for name, solutions, times, sentence in (
-        ("a.svg", (density,), None, r"path is '.*a\.svg', wanted a name that ends in \.png or \.pdf"),
+        ("a.jpg", (density,), None, r"path is '.*a\.jpg', wanted a name that ends in \.png or \.pdf or \.svg"),
         ("a.png", (), None, "solutions is empty, wanted a density, tokens or both"),
         ("a.png", (density, 3), None, r"solutions\[1\] is a int, wanted a Solution"),
         ("a.png", (density, tokens, density), None, r"solutions\[2\] is a second run of kind 'density'"),
@@ -434,7 +523,7 @@ def test_bad_input(tmp_path, runs):
         assert "\n" not in str(error.value)
     nothing = replace(density, history=density.history[:0])
     for name, solutions, sentence in (
-        ("a.svg", (density,), r"path is '.*a\.svg', wanted a name that ends in \.png or \.pdf"),
+        ("a.jpg", (density,), r"path is '.*a\.jpg', wanted a name that ends in \.png or \.pdf or \.svg"),
         ("a.png", (), "solutions is empty, wanted a density, tokens or both"),
         ("a.png", (density, far), "solutions lie in dimensions 3 and 2, wanted one sphere"),
         ("a.png", (nothing,), "the run of kind 'density' has no energies, wanted steps of a model with one"),

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde.files import results, vtkhdf
+from meanfield_pde.kinds import in_words
+from meanfield_pde.models.velocity import as_model
 from meanfield_pde.records import Rows, equal
 
 LAW = mf.VonMisesFisher((1.0, 2.0, 2.0), 3.0)
@@ -81,6 +84,61 @@ def test_the_runs_hold_what_is_stored(runs):
     assert {"formed", "absorbed"} <= set(circle.events.kind) and len(circle.atoms(-1)) and not len(circle.atoms(0))
     assert circle.masses.nbytes < vtkhdf.BLOCK < 2000 * runs["tokens"].masses[0].nbytes
     assert not len(runs["tokens"].events) and not len(runs["small"].atoms(-1))
+
+
+def test_what_a_prompt_shows_is_short(runs):
+    """A few lines each, whatever their size; the fields of a record that shows itself field by field are all there."""
+    state = mf.State(runs["small"].averages[0], runs["circle"].atoms(-1))
+    ensemble = mf.solve_ensemble(mf.Attention(1.0), [mf.sample(mf.Uniform(3), 4, seed) for seed in range(5)], [0, 1.0])
+    shown = [*runs.values(), runs["sphere"].mesh, runs["sphere"].measure(0), state, ensemble, runs["circle"].system]
+    for value in shown:
+        assert len(repr(value).splitlines()) <= 4 and len(repr(value)) < 400 and type(value).__name__ in repr(value)
+    assert "density, done" in repr(runs["circle"]) and "softmax, beta = 9; 64 cells of circle(64)" in repr(runs["circle"])
+    assert "tokens, done" in repr(runs["tokens"]) and "softmax, beta = 2, normalised = False; 20 tokens" in repr(runs["tokens"])
+    assert "query (3, 3), value (3, 3)" in repr(runs["small"]), "what is not as by default is told"
+    assert repr(ensemble).startswith("Ensemble(times=[0.0, 1.0], tokens=float64 (5, 2, 4, 3), masses=float64 (5, 4), evaluations=[")
+    assert len(str(runs["circle"].columns)) > 400, "the control: what would be printed otherwise"
+
+
+def test_any_model_is_told_in_words():
+    class Slotted:
+        __slots__ = ("speed",)
+
+        def velocity(self, points, measure, t=0.0):
+            return 0 * points
+
+    named = SimpleNamespace(velocity=Slotted().velocity, beta=2.0)
+    words = [in_words(as_model("model", model)) for model in (Slotted(), named, Wind(np.eye(3)[0]), mf.Attention(0.5, normalised=False))]
+    assert words == ["Slotted", "SimpleNamespace", "Wind, axis (3,)", "softmax, beta = 0.5, normalised = False"]
+    assert in_words(mf.Attention(0.5, value=np.eye(2)), without=["beta"]) == "softmax, value (2, 2)"
+
+
+def test_labelled_arrays(runs, monkeypatch):
+    """Values, units and names of the quantities of a run; atoms are padded; without xarray the extra is named."""
+    circle, tokens = runs["circle"], runs["tokens on S^4"]
+    data = circle.to_xarray()
+    assert data.sizes == {
+        "time": 13,
+        "cell": 64,
+        "axis": 2,
+        "step": len(circle.history),
+        "atom": max(len(circle.atoms(k)) for k in range(13)),
+    }
+    assert (data["density"].values == circle.averages).all() and data["density"].attrs["units"] == "1/rad"
+    assert runs["small"].to_xarray()["density"].attrs["units"] == "1/sr" and "atom_mass" not in runs["small"].to_xarray()
+    total = data["mass"].sum("cell") + data["atom_mass"].sum("atom")
+    assert np.abs(total.values - 1).max() <= 1e-12 and np.abs(data["mass"].sum("cell").values - 1).max() > 0.5, "atoms hold the rest"
+    assert (data["step_energy"].values == circle.history.energy).all() and data["time"].attrs == {"units": "1", "long_name": "time"}
+    assert data.attrs["model"] == "softmax, beta = 9" and json.loads(data.attrs["record"])["atoms"] is True
+    assert (tokens.to_xarray()["position"].values == tokens.tokens).all() and tokens.to_xarray()["position"].dims == (
+        "time",
+        "token",
+        "axis",
+    )
+    assert all({"units", "long_name"} <= set(data[name].attrs) for name in data.variables)
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ValueError, match=r"to_xarray needs xarray, .* wanted pip install 'meanfield-pde\[tables\]'"):
+        circle.to_xarray()
 
 
 def test_many_outputs_lie_in_blocks_and_a_large_one_in_its_own(runs, tmp_path, monkeypatch):
@@ -247,6 +305,30 @@ def test_the_mesh_is_stored_once_and_all_has_checksums(runs, stored, tmp_path):
             lambda _, item: None if isinstance(item, h5py.Group) or not item.size or item.fletcher32 else pytest.fail(item.name)
         )
         assert file.id.get_create_plist().get_version()[0] == 3  # a superblock with a checksum, which HDF5 1.10 reads
+
+
+def test_units_and_case_are_readable_without_this_package(runs, tmp_path):
+    """With h5py alone: units and names of datasets, the case, model and record as texts; `load` reads none of it."""
+    case = {"t_end": 12.0, "attention": {"beta": 9.0}, "start": {"kind": "\u21bb"}, "table": list(range(20_000))}
+    solution = replace(runs["circle"], record=runs["circle"].record | {"case": case})
+    mf.save(tmp_path / "run.vtkhdf", solution)
+    with h5py.File(tmp_path / "run.vtkhdf") as file:
+        about = {name: value.decode() for name, value in file["meanfield_pde"].attrs.items() if name != "format"}
+        units = {
+            name: file[f"VTKHDF/{name}"].attrs["units"].decode() for name in ("CellData/density", "CellData/mass", "Steps/Values", "Points")
+        }
+        assert file["VTKHDF/CellData/density"].attrs["long_name"] == b"density on the cells, without the atoms"
+    assert json.loads(about["case"]) == case and len(about["case"]) > 1 << 16, "longer than a header of HDF5 may be"
+    assert (about["kind"], about["model"], about["status"]) == ("density", "softmax, beta = 9", "done")
+    assert json.loads(about["record"])["atoms"] is True and json.loads(about["history_units"])["energy"][0] == "1"
+    assert units == {"CellData/density": "1/rad", "CellData/mass": "1", "Steps/Values": "1", "Points": "1"}
+    with h5py.File(tmp_path / "run.vtkhdf", "r+") as file:
+        file["meanfield_pde"].attrs["model"] = np.bytes_(b"another")
+    assert mf.load(tmp_path / "run.vtkhdf") == solution
+    mf.save(tmp_path / "tokens.vtkhdf", runs["tokens on S^4"])
+    with h5py.File(tmp_path / "tokens.vtkhdf") as file:
+        assert file["VTKHDF/PointData/position"].attrs["long_name"] == b"position on the unit sphere"
+        assert "case" not in file["meanfield_pde"].attrs, "the control: a run that no case asked for"
 
 
 # -- what is refused

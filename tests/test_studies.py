@@ -1,6 +1,7 @@
 """Studies: the same table whoever computes it and however often it was killed, honest intervals, phase diagrams, histograms."""
 
 import copy
+import itertools
 import json
 import os
 import re
@@ -16,9 +17,13 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from matplotlib.patches import StepPatch
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator
+from test_pictures import overlapping, texts
 
 import meanfield_pde as mf
 from meanfield_pde.cli import main
+from meanfield_pde.files.tables import Table
 from meanfield_pde.integrals.methods import Spectral
 from meanfield_pde.studies.convergence import Convergence, fit_rate
 from meanfield_pde.studies.first_clusters import FirstClusters
@@ -288,6 +293,22 @@ def test_convergence_table(done):
     assert (limit_error > 0).all() and (limit_error < (2 * np.pi / 64) ** 2 / 4).all(), "of second order in the spacing"
     assert (done.folder / "study.png").stat().st_size > 20_000
     assert "slope" in str(done)
+
+
+def test_frame_of_a_study(done):
+    frame = done.to_pandas()
+    assert list(frame) == list(done.table.names) and len(frame) == len(done.table)
+    assert (frame["mean"] == done.table.column("mean")).all() and frame.attrs["units"]["mean"].startswith("rad for w1")
+    assert set(frame.attrs["long_name"]) == set(frame), "every column of this kind has a name in words"
+    assert frame.attrs["study"] == json.dumps(done.study.resolved())
+    assert len(repr(done).splitlines()) == 2 and "6 runs of 40, 80, 600 tokens" in repr(done) and len(repr(done)) < 300
+    assert len(repr(done.table)) > 3000, "the control: what would be printed otherwise"
+
+
+@pytest.mark.parametrize("tables", [PHASE, CLUSTERS, PRODUCTS])
+def test_every_column_of_a_study_is_named(in_process, tables, tmp_path, undrawn):
+    frame = mf.study(changed(tables, particles__runs=1, times=[0, 1]), tmp_path).to_pandas()
+    assert set(frame) == set(frame.attrs["units"])
 
 
 def test_energies_beyond_floats(in_process, tmp_path):
@@ -595,6 +616,96 @@ def test_first_clusters(in_process, tmp_path):
     assert result.table.where(source="limit").column("t") == pytest.approx([stage.t_start for stage in first], abs=1e-9)
     assert (result.table.where(source="tokens").column("clusters") > 0).all()
     assert "of 2 runs first" in str(result)
+
+
+# -- pictures
+
+
+def small_table(columns, **of):
+    """Rows of all combinations, with further columns that are functions of them."""
+    rows = [dict(zip(columns, values, strict=True)) for values in itertools.product(*columns.values())]
+    return Table.of([row | {name: make(**row) for name, make in of.items()} for row in rows])
+
+
+def convergence_rows(counts, quantities=("w1", "order"), error=1e-3, flagged=False):
+    constant = {"runs": 4, "approximation_error": 0.0, "mesh_limited": flagged, "validity": 99.0, "below_validity": False, "limit": 1.0}
+    constant |= {"slope": -0.0 if flagged else -0.5, "slope_low": -0.6, "slope_high": -0.4, "factor": 1.0, "limit_error": error}
+    of = {name: lambda value=value, **_: value for name, value in constant.items()}
+    of |= {"mean": lambda n, t, **_: (1 + t) * n**-0.5, "standard_error": lambda n, **_: 0.1 * n**-0.5}
+    return small_table({"t": [0.0, 1.0], "quantity": list(quantities), "n": list(counts)}, **of)
+
+
+@pytest.mark.parametrize("counts", [(100, 1000, 10_000), (100, 200, 400), (40, 80)])
+def test_convergence_picture(counts):
+    """Means fill the panel, with a guide of slope -1/2 below them; ticks do not overprint; the legend has what is drawn."""
+    study = make_study(changed(SMALL, particles__counts=list(counts), quantities=["w1", "order"]))
+    figure = mf.study_figure(study, convergence_rows(counts))
+    assert not overlapping(figure)
+    shown = texts(figure)
+    assert {"slope \N{MINUS SIGN}1/2", "$t$ = 0", "$t$ = 1", "(a)", "(b)", "\N{MINUS SIGN}0.50 $\\pm$ 0.10"} <= shown
+    assert not {"flagged, not fitted", "the limit's own error"} & shown, "neither is drawn"
+    assert any("circle, n = 64" in text and "6 runs" in text for text in shown)
+    for panel in figure.axes:
+        labels = [tick.label1.get_text() for tick in panel.xaxis.get_major_ticks()]
+        assert labels == [str(n) for n in counts] or max(counts) == 100 * min(counts)
+        low, high = np.log(panel.get_ylim())
+        guide = next(line for line in panel.lines if line.get_linestyle() == "-.")
+        n, values = guide.get_data()
+        assert np.diff(np.log(values)) / np.diff(np.log(n)) == pytest.approx(-0.5) and (values < n**-0.5).all()
+        lowest, highest = np.log(values.min()), np.log(2 * min(counts) ** -0.5)
+        assert lowest - low < 0.3 and highest - lowest > 0.5 * (high - low), "means and guide fill more than half of it"
+    near = texts(mf.study_figure(study, convergence_rows(counts, error=0.5 * max(counts) ** -0.5, flagged=True)))
+    assert {"flagged, not fitted", "the limit's own error"} <= near
+
+
+def test_ticks_of_matplotlib_would_overprint():
+    """The control."""
+    figure = mf.study_figure(make_study(changed(SMALL, quantities=["w1", "order"])), convergence_rows((40, 80)))
+    for panel in figure.axes:
+        panel.xaxis.set_major_locator(LogLocator())
+        panel.xaxis.set_minor_formatter(LogFormatterSciNotation(labelOnlyBase=False))
+    assert overlapping(figure)
+
+
+def test_phase_picture():
+    """A front is in the legend where there is one, and white areas are explained where there are some."""
+    study = make_study(PHASE)
+    columns = {"attention.beta": [0.5, 4.0], "t": [0.0, 4.0, 8.0], "n": [12, 0]}
+    tables = {"source": lambda n, **_: "tokens" if n else "limit", "runs": lambda **_: 3, "standard_error": lambda **_: 0.1}
+    for last, held, there in ((0.8, 0, True), (0.3, 1, False)):
+        of = tables | {"share": lambda t, last=last, **_: last * t / 8, "clusters": lambda t, n, held=held, **_: 3.0 if t or n else held}
+        table = small_table(columns, **of)
+        figure = mf.study_figure(study, table)
+        shown = texts(figure)
+        assert ("40% of the pairs have met: limit" in shown) == ("most of the mass is in no cluster yet" in shown) == there
+        assert {"pairs that met (%)", "number of clusters\n(8: or more)", "limit", "tokens, $n$ = 12", "(d)"} <= shown
+        assert not overlapping(figure)
+        assert any(text.startswith("softmax; mesh circle") for text in shown), "the swept beta is on an axis"
+
+
+def test_picture_of_inner_products():
+    """Each time has its own panel, in which the limit is a line over the tokens' area, and both can be seen."""
+    study = make_study(changed(PRODUCTS, mesh={"kind": "circle", "n": 8}, start={"kind": "uniform", "d": 2}))
+    columns = {"t": [0.0, 1.0], "n": [32, 0], "low": [-1.0, -0.5, 0.0, 0.5]}
+    of = {"source": lambda n, **_: "tokens" if n else "limit", "high": lambda low, **_: low + 0.5, "share": lambda **_: 0.25}
+    table = small_table(columns, **of, mean=lambda t, **_: t / 2, equiangular=lambda n, t, **_: t / 2 if n else np.nan)
+    figure = mf.study_figure(study, table)
+    *panels, means = figure.axes
+    for panel in panels:
+        area, line = [patch for patch in panel.patches if isinstance(patch, StepPatch)]
+        assert area.get_fill() and not line.get_fill() and len(panel.lines) == 1
+    assert [line.get_label() for line in means.lines] == ["32 tokens", "equiangular law", "limit"]
+    assert "inner product $\\langle x, y\\rangle$ (bins 0.5)" in texts(figure) and not overlapping(figure)
+
+
+def test_a_convergence_panel_of_ones_own(tmp_path):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    assert mf.convergence_panel(axes, convergence_rows((100, 400)), "w1") is axes
+    assert {"$t$ = 0", "slope \N{MINUS SIGN}1/2"} <= set(axes.get_legend_handles_labels()[1]) and axes.get_ylabel() == "$W_1$ (rad)"
+    with pytest.raises(ValueError, match="quantity is 'mass', wanted 'w1' or 'order'"):
+        mf.convergence_panel(axes, convergence_rows((100, 400)), "mass")
 
 
 # -- the command line

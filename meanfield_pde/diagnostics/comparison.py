@@ -5,20 +5,27 @@ Data in: two solutions. Data out: one row per common time, printable and writabl
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.distances import BYTES_PER_PAIR, aggregate, wasserstein
 from meanfield_pde.diagnostics.measures import order_parameter
-from meanfield_pde.files.tables import write_csv
+from meanfield_pde.files.tables import data_frame, write_csv
 from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.families import icosahedral
 from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray
 
+if TYPE_CHECKING:
+    import pandas
+
 NAMES = ("t", "log_energy_a", "log_energy_b", "order_a", "order_b", "w1", "w2", "w_error")
+RUN_COLUMNS = {"log_energy": "natural logarithm of the energy", "order": "order parameter, the length of the mean"}
+DISTANCES = {"w1": "W1, geodesic cost", "w2": "W2, geodesic cost", "w_error": "bound of the error that aggregation adds to the distances"}
+"""Names in words, for tables."""
 SAME_TIME = 1e-9
 """Two outputs are of one time if they are no farther apart than this times the shorter run."""
 LARGEST_PLAN = 2e9
@@ -37,6 +44,21 @@ class Comparison:
 
     def __len__(self) -> int:
         return len(self.columns["t"])
+
+    def __repr__(self) -> str:
+        t, distances = self.columns["t"], self.columns["w1"]
+        labels, when = " and ".join(self.labels), f"{len(self)} times, t = {t[0]:.6g} to {t[-1]:.6g}"
+        return f"<Comparison of {labels} at {when}, W1 {distances[0]:.4g} to {distances[-1]:.4g}; print() shows the table>"
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row per time, with units, long names, the kinds of the two runs and the notes as attributes.
+
+        Raises ValueError if pandas is not installed.
+        """
+        known = {"t": ("1", "time")} | {name: ("rad", long) for name, long in DISTANCES.items()}
+        for letter, label in zip("ab", self.labels, strict=True):
+            known |= {f"{name}_{letter}": ("1", f"{long}, {label}") for name, long in RUN_COLUMNS.items()}
+        return data_frame(self.columns, known, labels=self.labels, notes=self.notes)
 
     def __str__(self) -> str:
         columns, logs = self.columns, ("log_energy_a", "log_energy_b")

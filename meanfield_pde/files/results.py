@@ -2,7 +2,8 @@
 
 Data in: a `Solution`. Data out: the file, and from it an equal `Solution`, whose outputs are read when they are asked for. What is shown
 is in the group VTKHDF (`vtkhdf`): masses of cells, or tokens. All else is in the group meanfield_pde: a description of the run in plain
-values (`kinds`), as JSON, in which arrays stand under their names, and these arrays bit for bit.
+values (`kinds`), as JSON, in which arrays stand under their names, and these arrays bit for bit. Its attributes say in texts what the run
+is: kind, status, model, case (the tables of the case file, as JSON), record and history_units (JSON).
 """
 
 import json
@@ -15,8 +16,8 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files import vtkhdf
 from meanfield_pde.files.replacing import durable
-from meanfield_pde.kinds import STORED, Kinds, UnknownKindError, described, restored, with_own
-from meanfield_pde.solution import HISTORY_TYPE, Solution, event_type
+from meanfield_pde.kinds import STORED, Kinds, UnknownKindError, described, in_words, restored, with_own
+from meanfield_pde.solution import HISTORY_FIELDS, HISTORY_TYPE, Solution, event_type, quantities
 
 if TYPE_CHECKING:
     import h5py
@@ -56,6 +57,8 @@ def save(path: FileName, solution: Solution, memory: Mapping[str, Any] | None = 
             vtkhdf.write_cells(file, mesh, solution.times, columns["masses"])
         group = file.create_group(GROUP)
         group.attrs["format"] = FORMAT
+        for name, text in _about(solution).items():
+            group.attrs[name] = np.bytes_(text.encode())
         _put(group.create_group(RUN), run)
         if memory is not None:
             _put(group.create_group(MEMORY), memory)
@@ -92,6 +95,22 @@ def read_memory(path: str | os.PathLike[str]) -> dict[str, Any] | None:
             return _get(file[GROUP][MEMORY]) if MEMORY in file[GROUP] else None
     except DAMAGED as error:
         raise ValueError(f"{source} is no complete results file: {error}") from None
+
+
+def _about(solution: Solution) -> dict[str, str]:
+    """What a reader with nothing but HDF5 wants to know, as texts in UTF-8: attributes of the group, which `load` does not read."""
+    known = quantities(solution.measure(0).dimension)
+    fields = {name: known["time" if name == "t" else name] for name in HISTORY_FIELDS}
+    case = {"case": json.dumps(solution.record["case"])} if "case" in solution.record else {}
+    about = {"kind": solution.kind, "status": solution.status, "model": in_words(solution.model)}
+    return (
+        about
+        | case
+        | {
+            "record": json.dumps({name: value for name, value in solution.record.items() if name != "case"}),
+            "history_units": json.dumps(fields),
+        }
+    )
 
 
 def _described(solution: Solution) -> dict[str, Any]:

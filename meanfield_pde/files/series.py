@@ -7,6 +7,7 @@ Sources: https://docs.vtk.org/en/latest/vtk_file_formats/vtkxml_file_format.html
 https://www.paraview.org/Wiki/ParaView/Data_formats (.pvd).
 """
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.files.vtk import grid, in_space, write_xml
-from meanfield_pde.solution import Solution
+from meanfield_pde.solution import Solution, quantities
 from meanfield_pde.sphere import FloatArray
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ NAMES = {"density": "limit", "tokens": "tokens"}
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 DIGITS = 6
 """Frame numbers have at least this many digits, so that names sort by time."""
+VIEW = Path(__file__).with_name("view.txt")
+"""The script for ParaView, with names between @ for what depends on the run."""
+LARGEST_RATIO = 1e4
+"""Of the densities that its colours tell apart."""
 COLLECTION = """<?xml version="1.0" encoding="utf-8"?>
 <VTKFile type="Collection" version="1.0" byte_order="LittleEndian" header_type="UInt64">
   <Collection>
@@ -42,9 +47,10 @@ def write_vtk(folder: str | os.PathLike[str], *solutions: Solution, float32: boo
 
     A density becomes limit.pvd with limit/limit_000000.vtu, .., tokens become tokens.pvd with tokens/tokens_000000.vtp, ..; further
     solutions of the same kind are named limit_2, tokens_2, ... The atoms of a density that has any become limit_atoms.pvd (or
-    limit_2_atoms.pvd, ..), with a frame for every output, without points where there is no atom. Missing folders are made. Every file
-    replaces an old one of its name in one move, and each .pvd names only frames that are whole, so that a run can be looked at while it
-    is written; files of an earlier run that have no successor here (further frames, atoms) stay. float32: store points and arrays in
+    limit_2_atoms.pvd, ..), with a frame for every output, without points where there is no atom. view.py shows all of it, in ParaView (Run
+    Script) and in pvpython. Missing folders are made. Every file replaces an old one of its name in one move, and each .pvd names only
+    frames that are whole, so that a run can be looked at while it is written; files of an earlier run that have no successor here (further
+    frames, atoms) stay. float32: store points and arrays in
     single precision: values below 1e-45 become 0. A frame repeats the mesh, which VTK's formats cannot share between files: compressed it
     takes about 100 bytes a cell of S^2 (level 5: 1 MB) and 50 a token, half of it with float32. A results file (`save`) stores the mesh
     once, and then 14 bytes a cell and 22 a token for each output.
@@ -61,7 +67,34 @@ def write_vtk(folder: str | os.PathLike[str], *solutions: Solution, float32: boo
         written.append(_write_series(target, name, solution, _cells, single))
         if any(len(solution.atoms(k)) for k in range(len(solution.times))):
             written.append(_write_series(target, f"{name}_atoms", solution, _points, single))
+    _write_view(target, solutions, [path.stem for path in written])
     return written
+
+
+def _write_view(folder: Path, solutions: tuple[Solution, ...], written: list[str]) -> None:
+    """A script for ParaView that shows the first density, its atoms and the first tokens."""
+    names = ["limit", "limit_atoms", "tokens"]
+    density = next((solution for solution in solutions if solution.system.mesh is not None), None)
+    low, high = 1.0, 1.0
+    if density is not None:
+        outputs = [masses / density.mesh.areas for masses in density.masses]
+        high = max(float(values.max()) for values in outputs) or 1.0
+        least = [float(values[values > high / LARGEST_RATIO].min(initial=high)) for values in outputs]
+        low = min(least) if min(least) < high * (1 - 1e-6) else high / 2
+    last = (density or solutions[0]).measure(-1)
+    filled = {
+        "NAMES": tuple(name if name in written else "" for name in names),
+        "RANGE": (low, high),
+        "HIGH": high,
+        "UNIT": quantities(last.dimension)["density"][0],
+        "CENTRE": in_space(last.mean()[None])[0].tolist(),
+        "FOLDER": str(folder.absolute()),
+    }
+    text = VIEW.read_text(encoding="utf-8")
+    for name, value in filled.items():
+        text = text.replace(f'"@{name}@"', json.dumps(value)).replace(f"@{name}@", repr(value))
+    with replacing(folder / "view.py") as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _names(solutions: tuple[Solution, ...]) -> list[str]:

@@ -7,11 +7,14 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from meanfield_pde.files.replacing import replacing
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,21 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def data_frame(columns: Mapping[str, Any], known: Mapping[str, tuple[str, str]], **about: Any) -> "pandas.DataFrame":
+    """Columns (n_rows,) as a pandas DataFrame. known: unit ("1": dimensionless) and name in words of columns, which become the attributes
+    "units" and "long_name", tables by column. about: further attributes. Raises ValueError if pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        raise ValueError("to_pandas needs pandas, which is not installed; wanted pip install 'meanfield-pde[tables]'") from None
+    frame = pandas.DataFrame(dict(columns))
+    found = {name: known[name] for name in columns if name in known}
+    for k, attribute in enumerate(("units", "long_name")):
+        frame.attrs[attribute] = {name: words[k] for name, words in found.items()}
+    frame.attrs |= about
+    return frame
 
 
 def named(names: Iterable[str], values: Iterable[Any]) -> str:

@@ -6,7 +6,8 @@ lines of S^1 (plane z = 0), stored once for all outputs, with the cell arrays de
 point array mass; in d > 3 they are shown by their first three coordinates, and the point array position has all. Outputs lie one after
 the other in the first axis of an array, as Steps says.
 
-Datasets are shuffled, compressed and end, block by block, with a checksum, and so do the metadata of this generation of HDF5, which is the
+Datasets of the layout have the attributes units ("1": dimensionless) and long_name. All are shuffled, compressed and end, block by block,
+with a checksum, and so do the metadata of this generation of HDF5, which is the
 oldest that has them; newer ones are not read by every ParaView. h5py is imported when called.
 Source: https://docs.vtk.org/en/latest/vtk_file_formats/vtkhdf_file_format/vtkhdf_specifications.html (version 2.0 of the layout).
 """
@@ -26,6 +27,7 @@ from meanfield_pde.files.replacing import durable
 from meanfield_pde.files.vtk import in_space
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.records import Rows
+from meanfield_pde.solution import quantities
 from meanfield_pde.sphere import FloatArray
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ def write_cells(file: "h5py.File", mesh: SphereMesh, times: FloatArray, masses: 
     put(root, "Types", np.full(mesh.n_cells, POLYGON if mesh.dimension == 3 else LINE, dtype=np.uint8))
     _write_steps(root, times, topologies=1, points=0)
     _write_data(root, "Cell", {"density": (masses, lambda block: block / mesh.areas), "mass": (masses, np.asarray)})
+    _label(root, mesh.dimension, {"CellData/density": "density", "CellData/mass": "mass"})
 
 
 def write_points(file: "h5py.File", times: FloatArray, masses: FloatArray, positions: FloatArray) -> None:
@@ -121,6 +124,7 @@ def write_points(file: "h5py.File", times: FloatArray, masses: FloatArray, posit
     _write_steps(root, times, topologies=len(CELL_KINDS), points=n)
     _write_outputs(root, "Points", positions, lambda block: np.pad(block[..., :3], ((0, 0), (0, 0), (0, max(0, 3 - d)))))
     _write_data(root, "Point", {"mass": (masses, np.asarray)} | ({"position": (positions, np.asarray)} if d > 3 else {}))
+    _label(root, d, {"PointData/mass": "mass"} | ({"PointData/position": "position"} if d > 3 else {}))
 
 
 def read_times(file: "h5py.File") -> FloatArray:
@@ -164,6 +168,13 @@ def _write_data(root: "h5py.Group", kind: str, arrays: Mapping[str, tuple[FloatA
         _write_outputs(data, name, rows, values)
         put(offsets, name, np.arange(len(rows)) * rows.shape[1])
     data[next(iter(arrays))].attrs["Attribute"] = np.bytes_("Scalars")
+
+
+def _label(root: "h5py.Group", d: int, names: Mapping[str, str]) -> None:
+    """Units and names in words of datasets, for readers who have nothing but HDF5. names: of the quantity that each holds."""
+    for name, quantity in {"Points": "position", "Steps/Values": "time", **names}.items():
+        for attribute, text in zip(("units", "long_name"), quantities(d)[quantity], strict=True):
+            root[name].attrs[attribute] = np.bytes_(text)
 
 
 def _options(chunks: tuple[int, ...]) -> dict[str, Any]:

@@ -57,6 +57,9 @@ class SphereMesh(Record):
         self._check_numbers()
         self._check_faces()
 
+    def __repr__(self) -> str:
+        return f"<SphereMesh {self.name}: {self.n_cells} cells, {self.n_faces} faces on S^{self.dimension - 1}, spacing {self.spacing:.4g}>"
+
     def _check_cells(self) -> None:
         if self.vertices.ndim != 2 or self.dimension not in (2, 3):
             raise ValueError(f"vertices has shape {self.vertices.shape}, wanted (n_vertices, 2) (circle) or (n_vertices, 3) (sphere)")

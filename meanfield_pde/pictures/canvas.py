@@ -4,14 +4,21 @@ Data in: solutions and times. Data out: `States` to draw, blank figures, files. 
 pyplot never is, so no figure or setting of the caller changes.
 """
 
+import textwrap
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
+from meanfield_pde.kinds import in_words
 from meanfield_pde.measure import Measure
-from meanfield_pde.solution import Solution
+from meanfield_pde.solution import Solution, quantities
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 
 if TYPE_CHECKING:
@@ -22,19 +29,25 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = SubFigure = Any
 
-SUFFIXES = (".png", ".pdf")
+SUFFIXES = (".png", ".pdf", ".svg")
+FONTS: Any = {"pdf.fonttype": 42, "svg.fonttype": "none"}
+"""TrueType fonts, and texts that stay texts."""
 STYLE: Any = {"axes.linewidth": 0.8, "lines.linewidth": 1.5, "mathtext.fontset": "dejavusans"}
 STYLE |= dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 9)
 STYLE |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8)
 STYLE |= dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False)
-DPI, WIDTH = 200, 7.2
-"""The width, in inches, is two columns of a journal."""
+DPI, HTML_DPI, WIDTH = 300, 130, 4.8
+"""The width, in inches, is such that texts can be read where a picture becomes one column of a journal (3.35 inches)."""
+SMALL, GREY = 7, "0.3"
+"""Size, in points, and colour of captions and notes."""
 COLOURS = {"density": "#8C2981", "tokens": "#00A08A", "atoms": "#1F5FD0"}
 STYLES: dict[str, Any] = {"density": "-", "tokens": (0, (4, 1.5))}
 """Line styles by kind of run."""
 COLOUR_MAP, TIME_MAP = "magma_r", "viridis"
 MOST_STATES = 4
 """States in one picture."""
+APART = 0.2
+"""Of an axis, between the numbers at two ticks."""
 DECADES, LINEAR = 4, 5.0
 """Densities are shown over at most so many powers of ten; the scale is linear if they vary by less than this factor."""
 
@@ -47,8 +60,8 @@ def mpl() -> Any:
     return matplotlib
 
 
-def blank_figure(height: float) -> "Figure":
-    figure: Figure = mpl().figure.Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+def blank_figure(height: float, width: float = WIDTH) -> "Figure":
+    figure: Figure = mpl().figure.Figure(figsize=(width, height), layout="constrained", facecolor="white")
     mpl().backends.backend_agg.FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.07, h_pad=0.06)  # type: ignore[union-attr, call-arg]
     return figure
@@ -56,9 +69,21 @@ def blank_figure(height: float) -> "Figure":
 
 def save_figure(figure: "Figure", path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    with mpl().rc_context(FONTS), replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=DPI)
     return path
+
+
+def as_html(make: Callable[[], "Figure"], text: str) -> str:
+    """A text above a picture, for notebooks; the text alone if there is no picture of what it is about."""
+    shown = f"<pre>{escape(text)}</pre>"
+    try:
+        figure = make()
+    except Exception:  # whatever is odd about a result, a notebook shows its text
+        return shown
+    stream = BytesIO()
+    figure.savefig(stream, format="png", dpi=HTML_DPI)
+    return f'{shown}<img alt="picture" src="data:image/png;base64,{b64encode(stream.getvalue()).decode()}">'
 
 
 def handle(label: str, **look: Any) -> Any:
@@ -66,14 +91,67 @@ def handle(label: str, **look: Any) -> Any:
     return mpl().lines.Line2D([], [], label=label, **look)
 
 
+def halo(width: float) -> list[Any]:
+    """A white edge of so many points around lines, which keeps them visible on dark and on grey."""
+    from matplotlib import patheffects
+
+    return [patheffects.withStroke(linewidth=width, foreground="white")]
+
+
+def plain(value: float, style: str) -> str:
+    """A number in a text: with a minus sign, and never as -0."""
+    text = f"{value:{style}}"
+    return (text.removeprefix("-") if float(text) == 0 else text).replace("-", "\N{MINUS SIGN}")
+
+
+def few_ticks(axis: Any, low: float, high: float, places: FloatArray | None = None) -> None:
+    """On a logarithmic axis of less than two decades, ticks with numbers at 1, 2 and 5 times powers of ten, or at places that stand apart:
+    between powers of ten matplotlib's own have no numbers, or more than fit."""
+    ticker = mpl().ticker
+    axis.set_minor_formatter(ticker.NullFormatter())
+    if high >= 100 * low:
+        return
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+    if places is not None:
+        apart = [float(places[0])]
+        for place in places[1:].tolist():
+            if place > apart[-1] * (high / low) ** APART:
+                apart.append(place)
+        axis.set_major_locator(ticker.FixedLocator(apart))
+
+
+def letter(panel: "Axes", index: int) -> None:
+    """(a), (b), .. above the upper left corner of a panel."""
+    look: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "bottom", "fontweight": "bold"}
+    panel.annotate(f"({'abcdefghijklmnopqrstuvwxyz'[index % 26]})", (0, 1), (-8, 3), fontsize=8, **look)
+
+
+def caption(part: Any, text: str) -> None:
+    """Small lines below all that a figure, or its last part, holds."""
+    part.supxlabel("\n".join(textwrap.wrap(text, int(part.bbox.width / part.figure.dpi * 20))), fontsize=SMALL, color=GREY)
+
+
+def described_runs(runs: list[Solution]) -> str:
+    """Model, mesh and number of tokens, for a caption."""
+    words = list(dict.fromkeys(in_words(run.model).replace("beta", "\N{GREEK SMALL LETTER BETA}") for run in runs))
+    sizes = [f"{run.masses.shape[1]} tokens" if run.system.mesh is None else f"{run.mesh.name}, {run.mesh.n_cells} cells" for run in runs]
+    jumps = "; the energy jumps where an atom forms" if any((run.events.kind == "formed").any() for run in runs) else ""
+    return "; ".join([*words, *sizes]) + jumps
+
+
+def density_label(d: int) -> str:
+    return f"density $\\rho$ ({quantities(d)['density'][0]})"
+
+
 def time_colours(count: int) -> Any:
     """Colours (count, 4) of states that share a panel, from the first to the last."""
-    return mpl().colormaps[TIME_MAP](np.linspace(0, 0.85, count))
+    return mpl().colormaps[TIME_MAP](np.linspace(0, 0.78, count))
 
 
-def token_look(n: int) -> tuple[float, float]:
-    """Area (points squared) and opacity of the mark of one of n tokens."""
-    return float(np.clip(1800 / n, 0.5, 5.0)), float(np.clip(20 / np.sqrt(n), 0.2, 0.9))
+def token_look(n: int) -> tuple[float, float, float]:
+    """Area (points squared), opacity and width of the white edge (points) of the mark of one of n tokens."""
+    return float(np.clip(1500 / n, 0.6, 6.0)), float(np.clip(40 / np.sqrt(n), 0.2, 1.0)), float(np.clip(150 / n, 0.1, 0.4))
 
 
 def checked_runs(solutions: tuple[Solution, ...]) -> list[Solution]:
@@ -93,6 +171,12 @@ def checked_runs(solutions: tuple[Solution, ...]) -> list[Solution]:
     return sorted(runs.values(), key=lambda run: run.kind == "tokens")
 
 
+def checked_axes(axes: Any) -> "Axes":
+    """Axes as they are. Raises ValueError for anything else."""
+    inputs.having("axes", axes, "matplotlib axes", "get_xlim")
+    return axes
+
+
 def main_direction(runs: list[Solution]) -> FloatArray:
     """The direction of int x dmu of the last state, or of the axis close to it; e_1 if that mean is shorter than 1/2."""
     mean = runs[0].measure(-1).mean()
@@ -110,10 +194,11 @@ class States:
     (n_runs, n_states) are their own. density, tokens: the run of that kind, or None. atoms: of the density in each state.
     """
 
-    def __init__(self, runs: list[Solution], times: FloatArray) -> None:
+    def __init__(self, runs: list[Solution], times: Iterable[float]) -> None:
         self.runs = runs
         self.density, self.tokens = (next((run for run in runs if run.kind == kind), None) for kind in ("density", "tokens"))
-        self.outputs = [[int(np.abs(run.times - t).argmin()) for t in times] for run in runs]
+        chosen = list(times)
+        self.outputs = [[int(np.abs(run.times - t).argmin()) for t in chosen] for run in runs]
         self.times = np.stack([run.times[outputs] for run, outputs in zip(runs, self.outputs, strict=True)])
         self.dimension = runs[0].measure(0).dimension
         none = Measure.trusted(np.zeros((0, self.dimension)), np.zeros(0))
@@ -174,9 +259,11 @@ def density_scale(values: FloatArray) -> "Normalize":
     return colors.Normalize(low, top) if top - low > 1e-6 * top else colors.Normalize(0, 2 * top)
 
 
-def colour_bar(part: "SubFigure", axes: Any, values: FloatArray) -> "Normalize":
-    """The scale of densities, drawn beside axes with an arrow where values lie below it."""
+def colour_bar(part: Any, axes: Any, values: FloatArray, d: int) -> "Normalize":
+    """The scale of densities on S^{d-1}, drawn beside axes with an arrow where values lie below it."""
     norm = density_scale(values)
     extend = "min" if values.min() < (norm.vmin or 0) else "neither"
-    part.colorbar(mpl().cm.ScalarMappable(norm, COLOUR_MAP), ax=axes, label="density $\\rho$", extend=extend, pad=0.02, aspect=25)
+    bar = part.colorbar(mpl().cm.ScalarMappable(norm, COLOUR_MAP), ax=axes, label=density_label(d), extend=extend, pad=0.02, aspect=25)
+    if norm.vmin and isinstance(norm, mpl().colors.LogNorm):
+        few_ticks(bar.ax.yaxis, norm.vmin, norm.vmax or 1.0)
     return norm

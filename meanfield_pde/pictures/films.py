@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MOST_FRAMES = 300
 FASTEST, HOLD = 50.0, 1000
 """Frames per second, as viewers slow down a .gif with shorter frames; milliseconds more that a .gif shows its last frame."""
-HEIGHTS = (3.2, 1.3)
-"""Inches, of the state and of the energy below it."""
+WIDTH, HEIGHTS = 7.2, (3.2, 1.3)
+"""Inches, the heights of the state and of the energy below it."""
 GIF_DPI, MP4_DPI = 120, 200
 """864 x 540 and 1440 x 900 pixels."""
 GIF_COLOURS, SAMPLED = 255, 8
@@ -90,7 +90,7 @@ def _time_style(times: FloatArray) -> str:
 def _screen(states: States) -> tuple[Figure, Show]:
     """The figure, laid out for good, and what shows a frame in it."""
     titles = states.titles(_time_style(states.times))
-    figure = canvas.blank_figure(sum(HEIGHTS))
+    figure = canvas.blank_figure(sum(HEIGHTS), WIDTH)
     parts: Any = figure.subfigures(2, 1, height_ratios=HEIGHTS)
     panel, samples, drawn = parts[0].subplots(), list[Any](), list[Any]()
     draw: Callable[[int], list[Any]]
@@ -99,7 +99,8 @@ def _screen(states: States) -> tuple[Figure, Show]:
         draw, samples = partial(maps.draw, panel=panel, token_area=TOKEN_AREA), maps.samples()
         parts[0].text(0.01, 0.02, maps.note("map").replace(", ", "\n", 1), fontsize=7, color="0.35")
     else:
-        draw = (Circle if states.dimension == 2 else Products)(panel, states).draw
+        scene = (Circle if states.dimension == 2 else Products)(panel, states)
+        draw, samples = scene.draw, [sample for sample in scene.samples() if sample.get_label() != "density"]  # has its colour below
     show_time = _history(parts[1], states, samples)
     pad = 14.0 if states.dimension == 2 else None  # there are tokens' ticks between the axis and the title
     title = panel.set_title(titles[-1], loc="left", fontsize=11, pad=pad)

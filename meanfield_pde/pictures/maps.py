@@ -15,22 +15,22 @@ import numpy as np
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.mesh.record import SphereMesh
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, Axes, States, SubFigure, handle
+from meanfield_pde.pictures.canvas import COLOURS, Axes, States, handle
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 
 MAP_PIXELS = 1200
 """Width of a map; its height is half of that."""
-DOT_AREA, DOT_EDGE, DOTS_SHOWN = 160.0, 0.6, (0.1, 0.5, 1.0)
+DOT_AREA, DOT_EDGE, DOTS_SHOWN = 120.0, 0.6, (0.1, 0.5, 1.0)
 """Of the dot of an atom of mass 1 in points squared, of its white edge in points; masses whose dots the legend has."""
 
 
 class Maps:
     """Maps on some axes of a part of a figure, empty at first, all in one frame (`map_frame`) and on one scale of colours."""
 
-    def __init__(self, part: SubFigure, axes: Any, states: States) -> None:
+    def __init__(self, part: Any, axes: Any, states: States) -> None:
         self.states, self.frame = states, map_frame(canvas.main_direction(states.runs))
         extremes = states.extremes()
-        self._norm = canvas.colour_bar(part, axes, extremes) if len(extremes) else None
+        self._norm = canvas.colour_bar(part, axes, extremes, 3) if len(extremes) else None
         self._cells = map_cells(states.runs[0].mesh, self.frame) if len(extremes) else None
         for panel in np.ravel(axes):
             _globe(panel, self.frame, grey=self._norm is None)
@@ -47,22 +47,24 @@ class Maps:
             drawn.append(panel.scatter(*mollweide(atoms.points @ self.frame.T), s=DOT_AREA * atoms.masses, **look))
         if self.states.tokens:
             tokens = self.states.cloud(k)
-            area, alpha = canvas.token_look(len(tokens))
-            look = {"alpha": alpha, "color": COLOURS["tokens"], "linewidths": 0, "rasterized": True}
+            area, alpha, edge = canvas.token_look(len(tokens))
+            look = {"alpha": alpha, "color": COLOURS["tokens"], "edgecolors": "white", "linewidths": edge, "rasterized": True}
             drawn.append(panel.scatter(*mollweide(tokens.points @ self.frame.T), s=token_area * area, **look))
         return drawn
 
     def samples(self) -> list[Any]:
-        """Dots of atoms for a legend; empty if there is no atom."""
+        """Dots of tokens and of atoms for a legend, of those that are drawn."""
+        style: Any = {"linestyle": "", "marker": "o", "markeredgecolor": "white", "markeredgewidth": DOT_EDGE}
+        found = [handle("token", color=COLOURS["tokens"], markersize=4, **style)] if self.states.tokens else []
         if not any(map(len, self.states.atoms)):
-            return []
-        style: Any = {"linestyle": "", "marker": "o", "color": COLOURS["atoms"], "markeredgecolor": "white", "markeredgewidth": DOT_EDGE}
+            return found
+        style["color"] = COLOURS["atoms"]
         labels = [f"atom of mass {DOTS_SHOWN[0]:g}", *(f"{mass:g}" for mass in DOTS_SHOWN[1:])]
-        return [handle(label, markersize=np.sqrt(DOT_AREA * m), **style) for m, label in zip(DOTS_SHOWN, labels, strict=True)]
+        return found + [handle(label, markersize=np.sqrt(DOT_AREA * m), **style) for m, label in zip(DOTS_SHOWN, labels, strict=True)]
 
     def note(self, maps: str) -> str:
         """What a reader must know of the projection. maps: "map" or "maps"."""
-        centre, up = (", ".join(f"{x:.2f}".removesuffix(".00").replace("-", "\N{MINUS SIGN}") for x in self.frame[k] + 0.0) for k in (0, 2))
+        centre, up = (", ".join(canvas.plain(x, ".2f").removesuffix(".00") for x in self.frame[k]) for k in (0, 2))
         return f"equal-area (Mollweide) {maps}, centre ({centre}), up ({up})"
 
 

@@ -16,11 +16,11 @@ from meanfield_pde.measure import Measure
 from meanfield_pde.mesh.locate import cell_of
 from meanfield_pde.models.velocity import energy_of
 from meanfield_pde.pictures import canvas
-from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes, States, SubFigure
+from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes, States, SubFigure, handle
 from meanfield_pde.solution import Solution
 from meanfield_pde.sphere import FloatArray, IntArray, distance
 
-ANGLE_PIXELS, TIME_PIXELS, MOST_PATHS = 720, 500, 150
+ANGLE_PIXELS, TIME_PIXELS, MOST_PATHS = 720, 500, 40
 """Of the diagram over angle and time: its resolution, and how many tokens have their paths drawn."""
 FILL = 0.25
 """Opacity of the area below a density."""
@@ -44,18 +44,20 @@ class Circle:
         self.has_curves = len(extremes) > 0
         self._histograms = [token_density(states.cloud(k), self.middle) for k in range(len(states))] if states.tokens else []
         counts = np.array([counts for counts, _ in self._histograms]).ravel()
-        _angle_axis(panel, "x", self.middle)
+        angle_axis(panel, "x", self.middle)
         if self.has_curves or states.tokens:
             scale = canvas.density_scale(extremes if self.has_curves else counts)
             low, top = float(scale.vmin or 0), max(float(scale.vmax or 1), float(counts.max(initial=0)))
             logarithmic = top > canvas.LINEAR * low > 0
             panel.set(yscale="log" if logarithmic else "linear", ylim=(low / 1.5, top * 1.5) if logarithmic else (0, 1.08 * top))
-            panel.set_ylabel("density $\\rho$ (1/rad)")
+            panel.set_ylabel(canvas.density_label(2))
+            if logarithmic:
+                canvas.few_ticks(panel.yaxis, low / 1.5, top * 1.5)
         if any(map(len, states.atoms)):
             self._masses = panel.twinx() if self.has_curves or states.tokens else panel
             self._masses.spines["right"].set_visible(self._masses is not panel)
             self._masses.set_ylim(0, 1.1 * max(float(atoms.masses.max(initial=0)) for atoms in states.atoms))
-            self._masses.set_ylabel("mass of an atom (stems)")
+            self._masses.set_ylabel("atom mass (stems)")
 
     def draw(self, k: int, colour: Any = None, rank: int = 1) -> list[Any]:
         """State k, and what it is drawn with.
@@ -71,6 +73,20 @@ class Circle:
         elif self.states.tokens:
             drawn += self._dots(k, colour) if self.states.density else self._steps(k, colour, filled=False)
         return drawn + self._stems(k, colours["atoms"], rank)
+
+    def samples(self, alone: bool = True) -> list[Any]:
+        """For a legend, of what is drawn; alone: of states that do not share the panel with others."""
+        colours, found = COLOURS if alone else dict.fromkeys(COLOURS, canvas.GREY), []
+        if self.has_curves:
+            found.append(handle("density", color=colours["density"]))
+        if self.states.tokens:
+            width = np.diff(self._histograms[0][1])[0]
+            look: Any = {} if alone or not self.has_curves else {"marker": ".", "linestyle": ""}
+            found.append(handle(f"tokens (bins {width:.2g} rad)", color=colours["tokens"], **look))
+            found += [handle("token", color=colours["tokens"], marker="|", linestyle="", markersize=7)] if alone else []
+        if any(map(len, self.states.atoms)):
+            found.append(handle("atom (stem)", color=colours["atoms"], marker="o", markersize=5, linewidth=2.5))
+        return found
 
     def _curve(self, k: int, colour: Any, filled: bool) -> list[Any]:
         angles = angles_about(self.states.runs[0].mesh.centers, self.middle)
@@ -132,7 +148,7 @@ def token_density(measure: Measure, middle: float) -> tuple[FloatArray, FloatArr
     return np.histogram(angles_about(measure.points, middle), edges, weights=measure.masses)[0] / np.diff(edges), edges
 
 
-def _angle_axis(panel: Axes, axis: str, middle: float) -> None:
+def angle_axis(panel: Axes, axis: str, middle: float) -> None:
     """axis: "x" or "y"."""
     quarters = [round(middle / (np.pi / 2)) + k for k in range(-2, 3)]
     names = {0: "0", 1: "\\pi/2", 2: "\\pi", 3: "3\\pi/2", 4: "2\\pi"}
@@ -144,19 +160,24 @@ def _angle_axis(panel: Axes, axis: str, middle: float) -> None:
 def space_time(part: SubFigure, panel: Axes, states: States) -> None:
     """Every output of the runs, not only the states: the density in colours, paths of its atoms and of tokens."""
     middle, density, tokens = middle_angle(states.runs), states.density, states.tokens
+    drawn: list[Any] = []
     if density is not None:
         outputs = canvas.spaced(len(density.times), TIME_PIXELS)
         _image(part, panel, density, outputs, middle)
-        _atom_paths(panel, density.times[outputs], [density.atoms(k) for k in outputs.tolist()], middle)
+        drawn += _atom_paths(panel, density.times[outputs], [density.atoms(k) for k in outputs.tolist()], middle)
     if tokens is not None:
-        chosen = canvas.spaced(tokens.tokens.shape[1], MOST_PATHS)
+        n = tokens.tokens.shape[1]
+        chosen = canvas.spaced(n, MOST_PATHS)
         paths = angles_about(tokens.tokens[:, chosen], middle)
         jumps = np.abs(np.diff(paths, axis=0, prepend=paths[:1])) > np.pi
-        alpha = 0.8 if density is None else 0.55
-        panel.plot(tokens.times, np.where(jumps, np.nan, paths), color=COLOURS["tokens"], linewidth=0.5, alpha=alpha)
-    _angle_axis(panel, "y", middle)
+        look: Any = {"color": COLOURS["tokens"], "linewidth": 0.7, "path_effects": [] if density is None else canvas.halo(1.3)}
+        panel.plot(tokens.times, np.where(jumps, np.nan, paths), **look)
+        drawn.append(handle("tokens" if len(chosen) == n else f"{len(chosen)} of the {n} tokens", **look))
+    angle_axis(panel, "y", middle)
     panel.set_xlabel("time $t$")
     panel.margins(x=0)
+    if drawn:
+        panel.legend(handles=drawn, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 
 def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middle: float) -> None:
@@ -164,15 +185,16 @@ def _image(part: SubFigure, panel: Axes, run: Solution, outputs: IntArray, middl
     angles = (edges[1:] + edges[:-1]) / 2
     values = (run.masses[outputs] / run.mesh.areas)[:, cell_of(run.mesh, np.stack([np.cos(angles), np.sin(angles)], axis=1))]
     if values.any():
-        t, norm = run.times[outputs], canvas.colour_bar(part, panel, values)
+        t, norm = run.times[outputs], canvas.colour_bar(part, panel, values, 2)
         borders = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])
         panel.pcolormesh(borders, edges, values.T, norm=norm, cmap=canvas.COLOUR_MAP, rasterized=True)
 
 
-def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float) -> None:
-    """Atoms from output to output; each goes on in the nearest that is not lighter, since atoms only gain mass."""
+def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float) -> list[Any]:
+    """Atoms from output to output, for the legend if there are any; each goes on in the nearest that is not lighter, since atoms only gain
+    mass."""
     if not any(map(len, atoms)):
-        return
+        return []
     lines, widths = [], []
     for k in range(len(t) - 1):
         angles, later = (angles_about(measure.points, middle) for measure in atoms[k : k + 2])
@@ -187,29 +209,36 @@ def _atom_paths(panel: Axes, t: FloatArray, atoms: list[Measure], middle: float)
                     widths.append(mass)
         lines += [[((t[k] + t[k + 1]) / 2, angle), (t[k + 1], angle)] for angle in later[new]]
         widths += atoms[k + 1].masses[new].tolist()
-    look: Any = {"colors": [COLOURS["atoms"]], "capstyle": "round", "label": "atoms (width: mass)"}
-    panel.add_collection(canvas.mpl().collections.LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look))
-    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
+    look: Any = {"colors": [COLOURS["atoms"]], "capstyle": "round", "label": "atoms (width: mass)", "zorder": 3}
+    paths = canvas.mpl().collections.LineCollection(lines, linewidths=1 + 4 * np.array(widths), **look)
+    panel.add_collection(paths)
+    return [paths]
 
 
 class Products:
-    """A panel of histograms, empty at first, with fixed scales."""
+    """Panels of histograms, empty at first, with the same fixed scales."""
 
-    def __init__(self, panel: Axes, states: States) -> None:
+    def __init__(self, axes: Any, states: States) -> None:
         n, d = len(states.cloud(0)), states.dimension
         if n < 2:
             raise ValueError(f"solutions[0] has {n} token in dimension {d}, wanted at least 2, whose inner products are drawn")
         chosen, clouds = canvas.spaced(n, MOST_PAIRED), (states.cloud(k) for k in range(len(states)))
         tokens = [Measure.trusted(cloud.points[chosen], cloud.masses[chosen]) for cloud in clouds]
-        self.panel, self.shares = panel, np.stack([inner_products(measure, EDGES, self_pairs=False) for measure in tokens])
+        self._panels: list[Axes] = np.ravel(axes).tolist()
+        self.shares = np.stack([inner_products(measure, EDGES, self_pairs=False) for measure in tokens])
         low, top = float(self.shares[self.shares > 0].min()), float(self.shares.max())
-        panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
-        panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$ of two tokens")
+        for panel in self._panels:
+            panel.set(yscale="log", xlim=(-1.02, 1.02), ylim=(low / 1.5, 1.5 * top), ylabel="share of pairs")
+            panel.set(xticks=[-1, -0.5, 0, 0.5, 1], xlabel="inner product $\\langle x_i, x_j\\rangle$")
 
-    def draw(self, k: int, colour: Any = None, rank: int = 1) -> list[Any]:
-        """State k, and what it is drawn with: a line if a colour is given, as for states that share the panel, or else a filled area."""
-        look: Any = {"fill": True, "color": COLOURS["tokens"], "alpha": 0.8} if colour is None else {"color": colour, "linewidth": 1.3}
-        return [self.panel.stairs(self.shares[k], EDGES, baseline=self.panel.get_ylim()[0], **look)]
+    def draw(self, k: int, panel: Axes | None = None) -> list[Any]:
+        """State k in one of the panels, by default the first, and what it is drawn with."""
+        panel = panel or self._panels[0]
+        return [panel.stairs(self.shares[k], EDGES, baseline=panel.get_ylim()[0], fill=True, color=COLOURS["tokens"], alpha=0.8)]
+
+    def samples(self) -> list[Any]:
+        """For a legend."""
+        return [canvas.mpl().patches.Patch(color=COLOURS["tokens"], alpha=0.8, label=f"two tokens (bins {EDGES[1] - EDGES[0]:.3g})")]
 
 
 def has_energy(run: Solution) -> bool:
@@ -232,17 +261,17 @@ def energy_curves(panel: Axes, runs: list[Solution]) -> None:
     if missing > 0:
         panel.set_ylim(low - missing / 2, high + missing / 2)
     panel.ticklabel_format(axis="y", useOffset=False)
-    panel.set_ylabel("energy $E$" if linear else "log energy, $\\log E$")
+    panel.set(xlabel="time $t$", ylabel="energy $E$" if linear else "log energy, $\\log E$")
 
 
-def order_curves(panel: Axes, runs: list[Solution], label: str = "order parameter $|\\int x\\,d\\mu|$") -> None:
+def order_curves(panel: Axes, runs: list[Solution], label: str = "order $|\\int x\\,d\\mu|$") -> None:
     top = SMALLEST_SPAN
     for run in runs:
         values = np.array([order_parameter(run.measure(k)) for k in range(len(run.times))])
         _curve(panel, run, run.times, values)
         top = max(top, float(values.max()))
     panel.set_ylim(0, 1.04 if top > 0.5 else 1.08 * top)
-    panel.set_ylabel(label)
+    panel.set(xlabel="time $t$", ylabel=label)
 
 
 def _curve(panel: Axes, run: Solution, t: FloatArray, values: FloatArray) -> None:

@@ -1,6 +1,6 @@
 """The energy of a run over time above its stages: long times during which its clusters stay the same.
 
-Data in: a density, tokens, or both. Data out: a .png or .pdf, or a matplotlib Figure.
+Data in: a density, tokens, or both. Data out: a .png, .pdf or .svg, a matplotlib Figure, or curves in axes of one's own.
 """
 
 import os
@@ -10,23 +10,35 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.stages import Stage, stages
-from meanfield_pde.pictures.canvas import STYLE, SUFFIXES, WIDTH, Axes, Figure, blank_figure, checked_runs, mpl, save_figure
+from meanfield_pde.pictures.canvas import (
+    STYLE,
+    SUFFIXES,
+    Axes,
+    Figure,
+    blank_figure,
+    caption,
+    checked_axes,
+    checked_runs,
+    described_runs,
+    mpl,
+    save_figure,
+)
 from meanfield_pde.pictures.panels import energy_curves, has_energy
 from meanfield_pde.solution import Solution
 
-STAGE_SHADES = ("0.94", "0.87")
+STAGE_SHADES = ("0.93", "0.83")
 LONG_RUN = 100.0
 """Runs longer than this many times what came before their first stage have a logarithmic time axis."""
 
 
 def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
-    """Write the energy over time (.png at 200 dpi, or .pdf) of a density, of tokens, or of both; returns the path.
+    """Write the energy over time (.png at 300 dpi, .pdf or .svg) of a density, of tokens, or of both; returns the path.
 
     The stages (`stages`) of the density, or of the tokens if it has none, are shaded, with their numbers of clusters where there is room.
     Time is logarithmic if the run is over 100 times as long as it took to the first stage, or 10 times as the first stage if that begins
     at t = 0. Missing folders are made.
 
-    Raises ValueError for a name without .png or .pdf, no solution, two of one kind, solutions on different spheres, or runs without
+    Raises ValueError for a name without .png, .pdf or .svg, no solution, two of one kind, solutions on different spheres, or runs without
     energies; OSError if the file cannot be written.
     """
     path = inputs.file_path("path", path, SUFFIXES)
@@ -35,19 +47,26 @@ def staircase(path: str | os.PathLike[str], *solutions: Solution) -> Path:
 
 def staircase_figure(*solutions: Solution) -> Figure:
     """The picture of `staircase` as a matplotlib Figure, to change or to save in other ways."""
-    runs = checked_runs(solutions)
+    with mpl().rc_context(STYLE):
+        figure = blank_figure(2.6)
+        panel = staircase_panel(figure.subplots(), *solutions)
+        handles, labels = panel.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=2)
+        caption(figure, described_runs(checked_runs(solutions)))
+    return figure
+
+
+def staircase_panel(axes: Axes, *solutions: Solution) -> Axes:
+    """The same in axes of one's own, without legend and caption, in their style; returns the axes. Raises ValueError as `staircase`."""
+    axes, runs = checked_axes(axes), checked_runs(solutions)
     for run in runs:
         if not has_energy(run):
             raise ValueError(f"the run of kind {run.kind!r} has no energies, wanted steps of a model with one")
-    found = next((found for run in runs if (found := _stages(run))), [])
-    with mpl().rc_context(STYLE):
-        figure = blank_figure(2.8)
-        panel = figure.subplots()
-        energy_curves(panel, runs)
-        _time_axis(panel, runs, found)
-        _shade(panel, found)
-        figure.legend(handles=panel.lines, loc="outside upper center", ncols=2)
-    return figure
+    kind, found = next(((run.kind, found) for run in runs if (found := _stages(run))), ("", []))
+    energy_curves(axes, runs)
+    _time_axis(axes, runs, found)
+    _shade(axes, found, f"stages of the {kind} (alternating greys)")
+    return axes
 
 
 def _stages(run: Solution) -> list[Stage]:
@@ -67,12 +86,12 @@ def _time_axis(panel: Axes, runs: list[Solution], found: list[Stage]) -> None:
     panel.set_xlabel("time $t$")
 
 
-def _shade(panel: Axes, found: list[Stage]) -> None:
+def _shade(panel: Axes, found: list[Stage], label: str) -> None:
     """Stages, with what fits above them: "3 clusters", "3" or nothing."""
-    edge, width = panel.get_xlim()[0], WIDTH * 0.85
+    edge, width = panel.get_xlim()[0], panel.bbox.width / panel.figure.dpi
     for k, stage in enumerate(found):
         start = max(stage.t_start, edge)
-        panel.axvspan(start, stage.t_end, color=STAGE_SHADES[k % 2], linewidth=0, zorder=0)
+        panel.axvspan(start, stage.t_end, color=STAGE_SHADES[k % 2], linewidth=0, zorder=0, label="" if k else label)
         left, right = panel.transAxes.inverted().transform(panel.transData.transform([(start, 1), (stage.t_end, 1)]))[:, 0]
         long = f"{stage.clusters} cluster" + ("s" if stage.clusters > 1 else "")
         text = next((text for text in (long, str(stage.clusters)) if (right - left) * width > 0.08 * len(text)), None)

@@ -51,7 +51,7 @@ class Parameters:
     tables: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study:
     """What a study file asks for; sets: its parameter sets, at least one."""
 
@@ -63,6 +63,12 @@ class Study:
     tables: Mapping[str, Any]
     sweep: Mapping[str, tuple[Any, ...]]
     kinds: tuple[type, ...] = ()
+
+    def __repr__(self) -> str:
+        when = f"{len(self.times)} times, t = {self.times[0]:g} to {self.times[-1]:g}"
+        tokens = f"{self.runs} runs of {', '.join(map(str, self.counts))} tokens" if self.counts else "no tokens"
+        swept = "".join(f"; {name}: {len(values)} values" for name, values in self.sweep.items())
+        return f"<Study of kind {self.kind.name}: {when}, {'a limit' if self.has_limit else 'no limit'}, {tokens}{swept}>"
 
     @property
     def has_limit(self) -> bool:

@@ -22,29 +22,62 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
-from meanfield_pde.files.tables import Table, write_csv
+from meanfield_pde.files.tables import Table, data_frame, write_csv
 from meanfield_pde.files.vtkhdf import read_arrays, write_arrays
 from meanfield_pde.kinds import own_classes
+from meanfield_pde.pictures.canvas import as_html
 from meanfield_pde.progress import Progress, progress_bar
 from meanfield_pde.recorder import versions
 from meanfield_pde.studies.jobs import Arrays, Job
-from meanfield_pde.studies.pictures import draw
+from meanfield_pde.studies.pictures import draw, study_figure
 from meanfield_pde.studies.plan import KINDS, Parameters, Study, make_study, read_study
 from meanfield_pde.systems.system import SolveError
 from meanfield_pde.threads import processors, single_threaded
+
+if TYPE_CHECKING:
+    import pandas
 
 RUNS_FILE = re.compile(r"([0-9a-f]{32})\.(\d+)-(\d+)\.h5")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """What Dask sets for its workers, too; sums inside linear algebra depend on it."""
 
 
-@dataclass(frozen=True)
+COLUMNS = {
+    "t": ("1", "time"),
+    "quantity": ("", "what is compared with the limit"),
+    "source": ("", "limit or tokens"),
+    "n": ("1", "number of tokens, 0 for the limit"),
+    "runs": ("1", "number of runs"),
+    "run": ("1", "number of the run"),
+    "mean": ("rad for w1 and w2, else 1", "mean over the runs; of inner products, over their pairs"),
+    "standard_error": ("that of the mean", "standard error of the mean"),
+    "limit_error": ("that of the mean", "the limit's own error"),
+    "approximation_error": ("rad", "what aggregation adds to w1"),
+    "mesh_limited": ("", "whether the mesh is too coarse for the mean to count"),
+    "validity": ("1", "n over e^beta / Lambda_0(beta), below which a token counts too much for itself"),
+    "below_validity": ("", "whether n is too small for the mean to count"),
+    "limit": ("1", "the limit's own energy, order parameter or number of clusters"),
+    "slope": ("1", "fitted power of n"),
+    "slope_low": ("1", "lower end of the slope's 95 % interval"),
+    "slope_high": ("1", "upper end of the slope's 95 % interval"),
+    "factor": ("that of the mean", "factor of the fitted power"),
+    "share": ("1", "share of pairs"),
+    "clusters": ("1", "number of clusters"),
+    "low": ("1", "lower edge of the bin of inner products"),
+    "high": ("1", "upper edge of the bin of inner products"),
+    "equiangular": ("1", "inner product by the equiangular law"),
+    "attention.beta": ("1", "inverse temperature"),
+}
+"""Unit ("1": dimensionless, "": no number) and name in words of the columns of all kinds of studies."""
+
+
+@dataclass(frozen=True, repr=False)
 class StudyResult:
     """study: what was run. table: the rows of study.csv. arrays: of study.npz. folder: where the files are."""
 
@@ -55,6 +88,18 @@ class StudyResult:
 
     def __str__(self) -> str:
         return "\n".join(self.study.kind.report(self.table))
+
+    def __repr__(self) -> str:
+        return f"<StudyResult: {len(self.table)} rows in {self.folder}; print() shows the report\n  {self.study}>"
+
+    def _repr_html_(self) -> str:
+        """The picture, for notebooks."""
+        return as_html(lambda: study_figure(self.study, self.table), repr(self))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows of study.csv, with units and long names as attributes. Raises ValueError if pandas is not installed."""
+        names = self.table.names
+        return data_frame({name: self.table.column(name) for name in names}, COLUMNS, study=json.dumps(self.study.resolved()))
 
 
 def study(
@@ -199,7 +244,7 @@ def _write(result: StudyResult) -> None:
     with replacing(folder / "study.json") as temporary:
         described = result.study.resolved() | {"made_with": versions()}
         temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    draw(folder / "study.png", result.study.kind, table)
+    draw(folder / "study.png", result.study, table)
 
 
 @contextmanager
