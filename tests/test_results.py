@@ -181,10 +181,12 @@ def test_all_that_takes_a_solution_takes_a_loaded_one(runs, tmp_path):
     def written(folder, runs):
         mf.overview(folder / "circle.png", runs["circle"], runs["tokens on S^1"])
         mf.write_vtk(folder, runs["sphere"], runs["tokens"])
+        script = (folder / "view.py").read_text()
+        (folder / "view.py").write_text(script.replace(str(folder), "its folder"))
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     files = written(tmp_path / "solved", runs)
-    assert len(files) == 10 and files == written(tmp_path / "loaded", loaded)
+    assert len(files) == 11 and files == written(tmp_path / "loaded", loaded)
     assert mf.stages(loaded["circle"]) == mf.stages(runs["circle"]) != []
     assert mf.stages(loaded["tokens"]) == mf.stages(runs["tokens"])
     one, other = (mf.compare(which["circle"], which["tokens on S^1"]).columns for which in (loaded, runs))
