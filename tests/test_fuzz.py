@@ -412,9 +412,10 @@ def test_broken_mesh_files(tmp_path):
 
 
 def test_broken_token_files(tmp_path):
+    """Few are read: a first row that is broken is no header."""
     read, refused = outcome("tokens", TOKEN_FILES, tmp_path)
     assert read + refused == TOKEN_FILES
-    assert refused > 0.6 * TOKEN_FILES and read > 0.02 * TOKEN_FILES
+    assert refused > 0.6 * TOKEN_FILES and read > 0.01 * TOKEN_FILES
 
 
 @pytest.mark.parametrize(

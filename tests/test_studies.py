@@ -729,7 +729,7 @@ def test_sweeps_through_lists_are_told_and_drawn(name, in_process, undrawn, tmp_
     told = [json.dumps(value) for value in values]
     assert list(dict.fromkeys(result.table.column(key))) == told
     assert all(f"{key} = {value}" in str(result) for value in told)
-    assert [part.get_suptitle() for part in study_figure(result.study.kind, result.table).subfigs] == [f"{key} = {value}" for value in told]
+    assert [part.get_suptitle() for part in study_figure(result.study, result.table).subfigs] == [f"{key} = {value}" for value in told]
     assert make_study(json.loads((tmp_path / "out/study.json").read_text())).sweep == {key: tuple(values)}
 
 
