@@ -350,6 +350,7 @@ def test_mesh_and_data_rotated_together(family, scheme):
     assert np.abs(original - final_masses(turned_mesh, law, scheme)).max() > 1e-4  # the control: the mesh alone
 
 
+@pytest.mark.slow
 def test_matrices_rotated_with_the_rest():
     value = np.random.default_rng(2).normal(size=(3, 3))
     mesh, law = mf.voronoi(random_points(300), 5), three_hills(3)

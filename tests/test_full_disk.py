@@ -73,7 +73,11 @@ class Full:
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """By name; the script for ParaView holds the name of its folder, which is left out."""
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        name: content.replace(str(folder).encode(), b"FOLDER") if name.endswith("view.py") else content for name, content in found.items()
+    }
 
 
 @pytest.mark.parametrize("name", WRITERS)

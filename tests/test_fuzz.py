@@ -7,7 +7,7 @@ begin on it. What cannot: formats without checksums (all but zlib and lzma) do n
 around the arrays that a mesh is made of is not looked at. VTK's own readers, which pass a good share of such files to their
 callers as zeros and end the process on others, take no part in reading: lz4 blocks alone are decoded by VTK, into a buffer made here.
 
-2 000 mesh files and 500 token files; `HYPOTHESIS_PROFILE=nightly pytest tests/test_fuzz.py` reads 100 000 and 25 000. File k of a kind is
+1 000 mesh files and 500 token files; `HYPOTHESIS_PROFILE=nightly pytest tests/test_fuzz.py` reads 100 000 and 25 000. File k of a kind is
 always the same: `python tests/test_fuzz.py mesh K K+1 FOLDER` makes and reads it alone.
 """
 
@@ -35,7 +35,7 @@ from meanfield_pde.files.vtk import grid, in_space
 from meanfield_pde.sphere import distance, normalise, surface_area, triangle_area
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-MESH_FILES, TOKEN_FILES = (100_000, 25_000) if NIGHTLY else (2_000, 500)
+MESH_FILES, TOKEN_FILES = (100_000, 25_000) if NIGHTLY else (1_000, 500)
 MEMORY = 512 << 20
 SECONDS = 2.0
 LONGEST_SENTENCE = 600

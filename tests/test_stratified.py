@@ -130,6 +130,7 @@ def test_rate_of_smooth_integrals_on_the_circle():
     assert slope(counts, smooth) < -1.4
 
 
+@pytest.mark.slow
 def test_rate_on_the_sphere():
     fine, counts = reference(icosahedral, 4, TWO_CAPS), (16, 32, 64, 128)
     far = [np.mean([distances.wasserstein(stratified(TWO_CAPS, n, s), fine) for s in range(3)]) for n in counts]

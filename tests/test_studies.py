@@ -311,6 +311,7 @@ def test_every_column_of_a_study_is_named(in_process, tables, tmp_path, undrawn)
     assert set(frame) == set(frame.attrs["units"])
 
 
+@pytest.mark.slow
 def test_energies_beyond_floats(in_process, tmp_path):
     """At beta = 800 energies are about e^800: differences are relative, the limit's own is inf, and nothing else fails."""
     tables = changed(SMALL, attention__beta=800.0, particles__counts=[40], particles__runs=2, times=[0, 0.01])
@@ -417,6 +418,7 @@ def flipped(whole, count):
         yield bytes(damaged)
 
 
+@pytest.mark.slow
 def test_a_cut_or_flipped_file_of_a_stored_run_is_told(tmp_path):
     """It is refused in one sentence, or it holds the same; all that is cut is refused."""
     arrays = {"values": np.arange(12.0).reshape(2, 6), "errors": np.ones(3), "masses_0": np.empty((0, 3)), "counts": np.arange(3)}
@@ -529,7 +531,7 @@ def test_a_killed_study_goes_on(done, tmp_path, finished):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("sampling", ["stratified", "binned", "smoothed"])
+@pytest.mark.parametrize("sampling", ["stratified", pytest.param("binned", marks=pytest.mark.slow), "smoothed"])
 def test_like_is_compared_with_like(in_process, sampling, tmp_path):
     """At t = 0 the density of the same tokens differs from them by the mesh or the bandwidth, not by n^{-1/2}."""
     extra = {"particles__bandwidth": 0.05} if sampling == "smoothed" else {}
@@ -602,6 +604,7 @@ def test_histograms_of_the_limit_and_of_tokens(in_process, tmp_path):
 # -- first clusters
 
 
+@pytest.mark.slow
 def test_first_clusters(in_process, tmp_path):
     result = mf.study(CLUSTERS, tmp_path)
     assert sorted(zip(result.table.column("source"), result.table.column("run"), strict=True)) == [

@@ -53,9 +53,11 @@ def owned(place: Path) -> Iterator[None]:
     """
     lock = place / ".owner" if place.is_dir() else place.with_name(f".{place.name}.owner")
     own = f"process {os.getpid()} on {platform.node()}"
+    made = False
     for _ in range(2):
         try:
             with lock.open("x", encoding="utf-8") as stream:
+                made = True
                 stream.write(own)
             break
         except FileExistsError:
@@ -65,6 +67,8 @@ def owned(place: Path) -> Iterator[None]:
                 raise ValueError(f"{place} is being written by {owner}, wanted it to end (or {lock} removed, if it has ended)") from None
             lock.unlink(missing_ok=True)
         except OSError as error:
+            if made:  # the disk is full
+                lock.unlink(missing_ok=True)
             raise unwritable(place, error) from None
     else:
         raise ValueError(f"{place} is being written by {_read_owner(lock)}, wanted it to end")
