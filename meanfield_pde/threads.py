@@ -6,6 +6,7 @@ bitwise the same for any number of threads.
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -47,11 +48,17 @@ def processors() -> int:
         bound = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
         bound = os.cpu_count() or 1
+    return max(1, min(bound, math.ceil(_quota(CPU_QUOTA))))
+
+
+@cache
+def _quota(path: Path) -> float:
+    """Processors' time over time that a control group is given; every loop asks, and the file is read once."""
     try:
-        quota, period = (int(word) for word in CPU_QUOTA.read_text(encoding="ascii").split())
+        quota, period = (int(word) for word in path.read_text(encoding="ascii").split())
     except (OSError, ValueError):  # no control group, or "max"
-        return bound
-    return max(1, min(bound, math.ceil(quota / period)))
+        return sys.maxsize
+    return quota / period
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
