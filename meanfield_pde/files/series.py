@@ -77,10 +77,12 @@ def _write_view(folder: Path, solutions: tuple[Solution, ...], written: list[str
     density = next((solution for solution in solutions if solution.system.mesh is not None), None)
     low, high = 1.0, 1.0
     if density is not None:
-        outputs = [masses / density.mesh.areas for masses in density.masses]
-        high = max(float(values.max()) for values in outputs) or 1.0
-        least = [float(values[values > high / LARGEST_RATIO].min(initial=high)) for values in outputs]
-        low = min(least) if min(least) < high * (1 - 1e-6) else high / 2
+        mesh, outputs = density.mesh, range(len(density.times))
+        high = (
+            max(float((density.masses[k] / mesh.areas).max()) for k in outputs) or 1.0
+        )  # one output at a time: they may not fit into memory
+        least = min(_least_shown(density.masses[k] / mesh.areas, high) for k in outputs)
+        low = least if least < high * (1 - 1e-6) else high / 2
     last = (density or solutions[0]).measure(-1)
     filled = {
         "NAMES": tuple(name if name in written else "" for name in names),
@@ -95,6 +97,10 @@ def _write_view(folder: Path, solutions: tuple[Solution, ...], written: list[str
         text = text.replace(f'"@{name}@"', json.dumps(value)).replace(f"@{name}@", repr(value))
     with replacing(folder / "view.py") as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _least_shown(values: FloatArray, high: float) -> float:
+    return float(values[values > high / LARGEST_RATIO].min(initial=high))
 
 
 def _names(solutions: tuple[Solution, ...]) -> list[str]:
