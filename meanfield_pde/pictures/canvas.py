@@ -6,7 +6,7 @@ pyplot never is, so no figure or setting of the caller changes.
 
 import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +18,7 @@ from meanfield_pde import inputs
 from meanfield_pde.files.replacing import replacing
 from meanfield_pde.kinds import in_words
 from meanfield_pde.measure import Measure
+from meanfield_pde.models.velocity import VelocityModel
 from meanfield_pde.solution import Solution, quantities
 from meanfield_pde.sphere import FloatArray, IntArray, normalise
 
@@ -132,9 +133,14 @@ def caption(part: Any, text: str) -> None:
     part.supxlabel("\n".join(textwrap.wrap(text, int(part.bbox.width / part.figure.dpi * 20))), fontsize=SMALL, color=GREY)
 
 
+def model_in_words(model: VelocityModel, without: Collection[str] = ()) -> str:
+    """As `kinds.in_words`, with a Greek beta."""
+    return in_words(model, without).replace("beta", "\N{GREEK SMALL LETTER BETA}")
+
+
 def described_runs(runs: list[Solution]) -> str:
     """Model, mesh and number of tokens, for a caption."""
-    words = list(dict.fromkeys(in_words(run.model).replace("beta", "\N{GREEK SMALL LETTER BETA}") for run in runs))
+    words = list(dict.fromkeys(model_in_words(run.model) for run in runs))
     sizes = [f"{run.masses.shape[1]} tokens" if run.system.mesh is None else f"{run.mesh.name}, {run.mesh.n_cells} cells" for run in runs]
     jumps = "; the energy jumps where an atom forms" if any((run.events.kind == "formed").any() for run in runs) else ""
     return "; ".join([*words, *sizes]) + jumps

@@ -246,6 +246,13 @@ def has_energy(run: Solution) -> bool:
     return not np.isnan(run.history.energy).all()
 
 
+def refuse_without_energy(runs: list[Solution]) -> None:
+    """ValueError naming the first run that has no energies."""
+    for run in runs:
+        if not has_energy(run):
+            raise ValueError(f"the run of kind {run.kind!r} has no energies, wanted steps of a model with one")
+
+
 def energy_curves(panel: Axes, runs: list[Solution]) -> None:
     """Energies of runs that have some (`has_energy`), or their logarithms where energies are too large or vary too much."""
     values, logs = (np.concatenate([run.history[name] for run in runs]) for name in ("energy", "log_energy"))

@@ -7,7 +7,7 @@ from meanfield_pde import inputs
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import Axes, States
 from meanfield_pde.pictures.maps import Maps
-from meanfield_pde.pictures.panels import Circle, Products, energy_curves, has_energy, order_curves
+from meanfield_pde.pictures.panels import Circle, Products, energy_curves, order_curves, refuse_without_energy
 from meanfield_pde.solution import Solution
 
 
@@ -33,9 +33,7 @@ def state_panel(axes: Axes, *solutions: Solution, t: float | None = None) -> Axe
 def energy_panel(axes: Axes, *solutions: Solution) -> Axes:
     """Energies over time, or their logarithms. Raises ValueError for runs without energies."""
     axes, runs = canvas.checked_axes(axes), canvas.checked_runs(solutions)
-    for run in runs:
-        if not has_energy(run):
-            raise ValueError(f"the run of kind {run.kind!r} has no energies, wanted steps of a model with one")
+    refuse_without_energy(runs)
     energy_curves(axes, runs)
     axes.legend()
     return axes

@@ -23,7 +23,7 @@ from meanfield_pde.pictures.canvas import (
     mpl,
     save_figure,
 )
-from meanfield_pde.pictures.panels import energy_curves, has_energy
+from meanfield_pde.pictures.panels import energy_curves, refuse_without_energy
 from meanfield_pde.solution import Solution
 
 STAGE_SHADES = ("0.93", "0.83")
@@ -59,9 +59,7 @@ def staircase_figure(*solutions: Solution) -> Figure:
 def staircase_panel(axes: Axes, *solutions: Solution) -> Axes:
     """The same in axes of one's own, without legend and caption, in their style; returns the axes. Raises ValueError as `staircase`."""
     axes, runs = checked_axes(axes), checked_runs(solutions)
-    for run in runs:
-        if not has_energy(run):
-            raise ValueError(f"the run of kind {run.kind!r} has no energies, wanted steps of a model with one")
+    refuse_without_energy(runs)
     kind, found = next(((run.kind, found) for run in runs if (found := _stages(run))), ("", []))
     energy_curves(axes, runs)
     _time_axis(axes, runs, found)

@@ -19,7 +19,6 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.files.tables import Table, named
-from meanfield_pde.kinds import in_words
 from meanfield_pde.pictures import canvas
 from meanfield_pde.pictures.canvas import COLOURS, STYLES, Axes, Figure, handle, plain, time_colours
 from meanfield_pde.studies.convergence import Convergence
@@ -68,7 +67,7 @@ def study_figure(study: Study, table: Table) -> Figure:
 def _described(study: Study) -> str:
     """Model, mesh and numbers of tokens, for a caption; swept parameters stand elsewhere."""
     swept = [key.removeprefix("attention.") for key in study.sweep]
-    words = [in_words(study.job(study.sets[0]).model(), without=swept).replace("beta", "\N{GREEK SMALL LETTER BETA}")]
+    words = [canvas.model_in_words(study.job(study.sets[0]).model(), without=swept)]
     if study.has_limit:
         words.append(
             "mesh " + ", ".join(f"{name} = {value}" if name != "kind" else str(value) for name, value in study.tables["mesh"].items())
