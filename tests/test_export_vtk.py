@@ -418,7 +418,8 @@ def rendered(script, pictures):
     """Pictures (path -> time) drawn by pvpython, on a screen in memory: Debian's ParaView has no other."""
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "PYTHONPATH")} | {"LP_NUM_THREADS": "1"}
     asked = [word for path, t in pictures.items() for word in (str(t), str(path))]
-    command = ["xvfb-run", "-a", "pvpython", "--force-offscreen-rendering", str(script), *asked]
+    screen = str(100 + os.getpid() % 1000)  # where to look for a free one: two processes that begin at the same number take the same
+    command = ["xvfb-run", "-a", "-n", screen, "pvpython", "--force-offscreen-rendering", str(script), *asked]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert "error" not in run.stderr.lower() and "Traceback" not in run.stderr, run.stderr
     return [imread(path)[..., :3] for path in pictures]
@@ -433,9 +434,10 @@ def count(pixels, colour):
 
 
 @pytest.mark.skipif(shutil.which("pvpython") is None or shutil.which("xvfb-run") is None, reason="pvpython or xvfb-run is not installed")
-@pytest.mark.parametrize("mesh", [mf.icosahedral(2), mf.circle(48)], ids=["S2", "S1"])
-def test_paraview_draws_what_the_script_says(tmp_path, mesh):
+@pytest.mark.parametrize("make", [lambda: mf.icosahedral(2), lambda: mf.circle(48)], ids=["S2", "S1"])
+def test_paraview_draws_what_the_script_says(tmp_path, make):
     """Tokens are green at all times, atoms blue from when there are some, which is the control; the density is on the scale of colours."""
+    mesh = make()
     limit = with_atoms(mesh)
     tokens = mf.solve(mf.ParticleSystem(mf.Attention(9.0)), mf.sample(mf.Uniform(mesh.dimension), 40, 0), t_end=0.35, save_at=TIMES)
     write_vtk(tmp_path, limit, tokens)
