@@ -128,7 +128,8 @@ def test_heavy_tokens_in_a_uniform_continuum_stay_where_symmetry_keeps_them():
 # --- from densities to atoms ---
 
 
-@pytest.mark.parametrize("n", [128, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [128, 256])
 def test_two_bumps_merge_when_two_clusters_do(n):
     """beta = 9, 1.2 apart, width .1: the exact time from the gap at t = 10 is 15; the plain scheme never merges them."""
     mesh = mf.circle(n)
@@ -147,6 +148,7 @@ def test_two_bumps_merge_when_two_clusters_do(n):
     assert gap(plain.measure(-1)) > 1.0  # the control
 
 
+@pytest.mark.slow
 def test_the_eigenvector_of_the_value_matrix_repels_the_centre():
     """V = diag(1, 1.5), a bump .05 from e_1: tan(angle) grows like e^{t/2} (numerics of a Dirac), also below the mesh."""
     model = mf.Attention(4.0, value=np.diag([1.0, 1.5]))
@@ -462,6 +464,7 @@ def solve_from(start, **options):
     return mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(), **options), start, 1.0)
 
 
+@pytest.mark.slow
 def test_spikes_become_atoms_however_near_they_are(monkeypatch):
     """162 cells at beta = 30, whose kernel is narrower than a cell: clusters three cells apart, one window for all."""
     mesh = mf.icosahedral(2)

@@ -51,6 +51,7 @@ def mass_drifts(solution):
     return np.abs(solution.history.mass - 1).max(), max(abs(solution.measure(k).total - 1) for k in range(21))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_run_on_every_mesh(family):
     """Mass was kept on one kind of grid and drifted on another; here in cells and atoms, which form on the way."""

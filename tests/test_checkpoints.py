@@ -76,7 +76,7 @@ def stopped(run, path, steps, **rule):
     return mf.solve(system, start, **options, callbacks=[After(steps)], checkpoint=mf.Checkpoint(path, **rule))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "atoms" else ()) for name in RUNS])
 def test_a_stopped_run_goes_on_bit_for_bit(name, tmp_path):
     """At steps 0, 1, 7 and the last but one, on steps shortened for an output, with atoms and without."""
     run = RUNS[name]()
@@ -104,6 +104,7 @@ def test_a_run_begun_anew_from_the_state_differs(tmp_path):
     assert not np.array_equal(anew.history.dt[:3], whole.history.dt[6:9])
 
 
+@pytest.mark.slow
 def test_stopped_again_and_again(tmp_path):
     run = forming()
     whole = mf.solve(run[0], run[1], **run[2])
@@ -520,7 +521,8 @@ def times_in(pvd):
     return [float(t) for t in re.findall(r'timestep="([^"]+)"', pvd.read_text())]
 
 
-@pytest.mark.parametrize(("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals(number, code, uninterrupted, tmp_path, capsys):
     out = tmp_path / "out"
     returned, said = interrupted(uninterrupted / "case.toml", out, number)
@@ -661,6 +663,7 @@ def test_files_of_a_case_may_go_but_not_change(tmp_path, capsys):
         assert digest(mf.load(out / f"{name}.vtkhdf")) == digest(mf.load(tmp_path / f"whole/{name}.vtkhdf"))
 
 
+@pytest.mark.slow
 def test_a_run_that_a_speed_ends_leaves_no_checkpoint(tmp_path, capsys):
     case = "stop_speed = 0.1\n" + SMALL.replace("t_end = 0.2", "t_end = 50.0")
     folder, out = written(tmp_path, case=case), tmp_path / "out"

@@ -216,6 +216,7 @@ def test_stages_are_told_and_drawn(tmp_path, meanfield):
     assert (tmp_path / "out/limit_atoms.pvd").exists()
 
 
+@pytest.mark.slow
 def test_a_pinned_run_says_so_in_one_line(tmp_path, meanfield):
     (tmp_path / "case.toml").write_text(STAIRS + "[solver]\natoms = false\n")
     ended = meanfield("run", "case.toml", "--out", "out", cwd=tmp_path)
@@ -223,6 +224,7 @@ def test_a_pinned_run_says_so_in_one_line(tmp_path, meanfield):
     one_line(meanfield("stages", "out", cwd=tmp_path), 2, "atoms=True")
 
 
+@pytest.mark.slow
 def test_a_case_can_stop_when_it_is_metastable(tmp_path, meanfield):
     (tmp_path / "case.toml").write_text(
         "stop_speed = 0.002\n" + STAIRS.replace("t_end = 40.0", "t_end = 1e6").replace("save_every = 2.0", "")

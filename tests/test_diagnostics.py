@@ -230,6 +230,7 @@ def test_floor_separates_the_hills_of_a_density():
     assert hills[0][0] / hills[1][0] == pytest.approx(1.5, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [0.0, 1e-15, 1e-9, 1e-3])
 def test_collapsed_tokens_need_little_memory(width):
     """1e5 tokens in 3 clusters: the full graph would have 1.7e9 edges."""
@@ -425,6 +426,7 @@ def test_shares_do_not_depend_on_mass_order_or_rotation(lopsided, rotation, way)
             np.testing.assert_allclose(inner_products(other, edges), shares, rtol=1e-11, atol=1e-300)
 
 
+@pytest.mark.slow
 def test_many_tokens_need_little_memory():
     mu = Measure(sample(Uniform(3), 50_000, 0))
     collapsed = Measure(np.eye(8)[np.arange(50_000) % 4])

@@ -206,6 +206,7 @@ def test_d2_too_large_a_plan_is_refused_before_any_memory_is_taken():
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 1e8
 
 
+@pytest.mark.slow
 def test_d2_the_estimate_of_memory_is_what_a_plan_takes():
     """The growth of the peak between two sizes, run apart from other tests; an estimate above the need would refuse too much."""
     script = (

@@ -433,6 +433,7 @@ def count(pixels, colour):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pvpython") is None or shutil.which("xvfb-run") is None, reason="pvpython or xvfb-run is not installed")
 @pytest.mark.parametrize("make", [lambda: mf.icosahedral(2), lambda: mf.circle(48)], ids=["S2", "S1"])
 def test_paraview_draws_what_the_script_says(tmp_path, make):

@@ -361,6 +361,7 @@ def test_matrices_rotated_with_the_rest():
     assert np.abs(original - final_masses(turned_mesh, Rotated(law, ROTATION), 2, mf.Attention(beta=4.0, value=value))).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [1, 2])
 @pytest.mark.parametrize("d", [2, 3])
 def test_cells_permuted(d, scheme):

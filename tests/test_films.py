@@ -112,6 +112,7 @@ def test_durations(tmp_path, runs, fps):
     assert len(durations) == 4 and np.abs(np.array(durations) - 1000 / fps).max() < 10 and abs(sum(durations) - 4000 / fps) < 10
 
 
+@pytest.mark.slow
 def test_one_palette(tmp_path, runs):
     """Frequent colours are exact, others nearer, what does not change does not flicker, and the file is small.
 

@@ -105,6 +105,7 @@ def test_every_writer_leaves_what_was_there(name, tmp_path):
     assert number > (10 if name == "series" else 1)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_full_disk_says_so_in_one_line(tmp_path, capsys):
     """Whichever file finds the disk full: exit code 2, one line, and all that was written before is whole."""
     (tmp_path / "case.toml").write_text(CASE)

@@ -418,6 +418,7 @@ def test_broken_token_files(tmp_path):
     assert refused > 0.6 * TOKEN_FILES and read > 0.01 * TOKEN_FILES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

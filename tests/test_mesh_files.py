@@ -403,6 +403,7 @@ def flipped_bits(path, mesh, count):
     return found
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_arrays_is_refused_or_harmless(tmp_path, monkeypatch):
     found = flipped_bits(tmp_path / "mesh.vtu", icosahedral(1), 1500)
     assert found["different"] == 0 and found["refused"] > 1400

@@ -91,7 +91,7 @@ def test_a_study_of_a_model_from_outside(tmp_path):
     assert (tmp_path / "study.png").is_file()
 
 
-@pytest.mark.parametrize("model", [Turning(speed=0.5), Plain()], ids=["Turning", "Plain"])
+@pytest.mark.parametrize("model", [Turning(speed=0.5), pytest.param(Plain(), marks=pytest.mark.slow)], ids=["Turning", "Plain"])
 def test_resumed_by_name_is_uninterrupted(model, tmp_path):
     mesh, law = mf.circle(64), mf.VonMisesFisher((0.6, 0.8), 2.0)
     for system, start in ((mf.MeanFieldPDE(mesh, model), mf.project(mesh, law)), (mf.ParticleSystem(model), mf.sample(law, 30, seed=0))):
@@ -300,6 +300,7 @@ def test_the_uniform_law_is_at_rest_everywhere(family, method, normalised, value
     assert np.abs(fields.face_velocities(system, uniform)).max() <= 1e-13 * bound
 
 
+@pytest.mark.slow
 def test_a_uniform_start_stays_uniform_on_the_cubed_sphere():
     """By sums it drifted into six atoms at t = 40, and said "done"."""
     mesh = mf.cubed_sphere(8)

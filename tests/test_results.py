@@ -431,7 +431,7 @@ def outcome(path, solution):
         return "refused"
 
 
-@pytest.mark.parametrize("name", ["small", "tokens"])
+@pytest.mark.parametrize("name", ["small", pytest.param("tokens", marks=pytest.mark.slow)])
 def test_truncated_files_are_refused(name, runs, tmp_path):
     """At each of the first 64 KiB offsets, and just before the end."""
     path = tmp_path / "run.vtkhdf"
@@ -543,6 +543,7 @@ assert mf.load(path) == solution
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are POSIX")
 def test_a_disk_that_is_full_at_any_moment(runs, tmp_path):
     """In a process of its own, which HDF5 would end if it met a full disk while it closes an array."""
@@ -584,6 +585,7 @@ while status == "running":
 """
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_read_whole(runs, tmp_path):
     path, circle = tmp_path / "run.vtkhdf", runs["circle"]
     mf.save(path, first(circle, 1))

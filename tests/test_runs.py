@@ -185,6 +185,7 @@ def test_resume_takes_a_file_too(tmp_path, monkeypatch):
     assert same_arrays(mf.resume(str(path)), whole)
 
 
+@pytest.mark.slow
 def test_signals_are_the_script_s_own(tmp_path):
     """Only the command handles them: a run may be made in any thread, where no handler can be installed, and has a wall time there too."""
     handlers, results, refused = [], [], []

@@ -295,6 +295,7 @@ def test_progress_prints_nothing_where_there_is_no_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no pseudo-terminals here")
 def test_progress_draws_on_a_terminal_and_leaves_standard_output_alone():
     """Control of the test above."""

@@ -390,6 +390,7 @@ def test_weighted_potentials_come_from_transforms_alone(make, law, beta, monkeyp
     assert error(Spectral(band=8)) > 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalised", [True, False])
 @pytest.mark.parametrize("make", [sphere, lambda: circle(300)], ids=["sphere", "circle"])
 def test_matrices_of_rank_one(make, normalised):

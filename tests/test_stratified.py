@@ -115,6 +115,7 @@ def test_circle_tokens_are_right_on_average():
     assert np.linalg.norm(medians - exact) > 8 * np.linalg.norm(noise)
 
 
+@pytest.mark.slow
 def test_rate_on_the_circle():
     fine, counts, seeds = reference(circle, 1 << 17, ON_CIRCLE), (16, 64, 256, 1024), range(4)
     even = [np.mean([distances.wasserstein(stratified(ON_CIRCLE, n, s), fine) for s in seeds]) for n in counts]
@@ -142,6 +143,7 @@ def test_rate_on_the_sphere():
     assert -0.6 < slope(counts, free) < -0.4  # control: independent tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [ON_CIRCLE, TWO_CAPS])
 def test_the_mean_is_far_closer_than_that_of_independent_tokens(law):
     fine = reference(circle, 1 << 17, law) if law.dimension == 2 else reference(icosahedral, 6, law)

@@ -217,6 +217,7 @@ def test_the_coarse_mesh_of_a_sweep(tmp_path):
     assert plan.sets[0].tables["mesh"] == {"file": str(tmp_path / "ring.vtu")} and "sha256" in plan.sets[0].tables["mesh digest"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tables", "name"),
     [
@@ -368,6 +369,7 @@ def test_without_dask_the_extra_is_named(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_finished_runs_are_not_run_again(done, tmp_path, in_process):
     """A second call submits nothing, an enlarged study only what is new; the control is a result that was removed."""
@@ -499,8 +501,9 @@ def test_fewer_runs_are_a_part_of_what_is_stored(done, tmp_path, in_process):
     assert repr(fewer) == repr(mf.study(changed(SMALL, particles__runs=4), tmp_path / "fresh").table)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("finished", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("finished", [0, 1, 3])
 def test_a_killed_study_goes_on(done, tmp_path, finished):
     (tmp_path / "study.json").write_text(json.dumps(SMALL))
     command = [
@@ -531,7 +534,7 @@ def test_a_killed_study_goes_on(done, tmp_path, finished):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("sampling", ["stratified", pytest.param("binned", marks=pytest.mark.slow), "smoothed"])
+@pytest.mark.parametrize("sampling", ["stratified", *(pytest.param(name, marks=pytest.mark.slow) for name in ("binned", "smoothed"))])
 def test_like_is_compared_with_like(in_process, sampling, tmp_path):
     """At t = 0 the density of the same tokens differs from them by the mesh or the bandwidth, not by n^{-1/2}."""
     extra = {"particles__bandwidth": 0.05} if sampling == "smoothed" else {}
@@ -586,6 +589,7 @@ def test_histograms_in_any_dimension(in_process, d, tmp_path):
     assert table.where(t=1.0).column("share").sum() == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_histograms_of_the_limit_and_of_tokens(in_process, tmp_path):
     tables = {
         "kind": "inner_products",
