@@ -9,12 +9,13 @@ reads what is printed, 143 terminated. Errors are one line on stderr.
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
+from meanfield_pde.cases.case import read_case
 from meanfield_pde.cases.runs import (
     CHECKPOINT_EVERY,
     RESULTS,
@@ -58,6 +59,7 @@ Whole = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True)]
 Often = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """So that "-5s" is told to be no interval, not taken for an option."""
 Duration = Often
+Change = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Folder = Annotated[Path, Parameter(help="the folder of the run.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o", "--output"])]
 Picture = Annotated[Path, Parameter(name=["--out", "-o", "--output"], help="the picture, by default overview.png in that folder.")]
@@ -75,7 +77,13 @@ app.command(mesh_app)
 
 @app.command
 def run(
-    case: Path, *, out: Out, overwrite: bool = False, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: Duration | None = None
+    case: Path,
+    /,
+    *changes: Change,
+    out: Out,
+    overwrite: bool = False,
+    checkpoint_every: Often = CHECKPOINT_EVERY,
+    wall_time: Duration | None = None,
 ) -> None:
     """Run a case: the density, the tokens, or both beside each other.
 
@@ -85,6 +93,8 @@ def run(
     ----------
     case
         the TOML file.
+    changes
+        keys of the case that take other values, as in "--attention.beta 9 --t-end 3".
     out
         folder for the results, the table (summary.csv), the picture (overview.png) and the series for ParaView (.pvd).
     overwrite
@@ -94,7 +104,7 @@ def run(
     wall_time
         time after which the run stops, to be resumed later: seconds, or "60s", "10min", "2h".
     """
-    plan = plan_run(case, out, checkpoint_every)
+    plan = plan_run(read_case(case, changes=_changes(changes)), out, checkpoint_every)
     if plan.earlier and not overwrite:
         names = " and ".join(path.name for path in plan.earlier)
         raise ValueError(f"{out} already holds {names}; give another --out or --overwrite, or resume it")
@@ -303,6 +313,20 @@ def _tell(what: object) -> None:
 def _to_nowhere(stream: TextIO) -> None:
     """Lets go what a closed pipe did not take, so that Python does not try again as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _changes(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Keys and values of "--attention.beta 9", "--attention.beta=9" and "--t-end 3"."""
+    left = iter(words)
+    for word in left:
+        if not word.startswith("--") or word == "--":
+            raise ValueError(f"{word!r} is no option and no key of the case, wanted --KEY VALUE, such as --attention.beta 9")
+        key, equals, text = word.removeprefix("--").partition("=")
+        if not equals:
+            text = next(left, "--")
+            if text.startswith("--"):
+                raise ValueError(f"{word} has no value, wanted {word} VALUE")
+        yield key.replace("-", "_"), text
 
 
 def _carry_out(plan: Plan, wall_time: str | None) -> None:

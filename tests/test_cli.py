@@ -11,6 +11,7 @@ import pytest
 
 import meanfield_pde as mf
 from meanfield_pde import inputs
+from meanfield_pde.cases.case import read_case
 from meanfield_pde.cli import app, main
 
 CASE = """
@@ -344,3 +345,52 @@ def test_bad_times_are_refused_in_one_line(text, tmp_path, capsys):
 def test_the_package_is_a_command_and_has_a_version(tmp_path):
     ran = subprocess.run([sys.executable, "-m", "meanfield_pde", "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == mf.__version__
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--attention.beta", "9", "--t-end", "0.2", "--start.mean", "[0, 1, 0]"],
+        ["--attention.beta=9", "--t-end=0.2", "--start.mean=[0,1,0]"],
+    ],
+)
+def test_a_case_with_changes_is_the_case_that_says_so(tmp_path, meanfield, words):
+    changed = CASE.replace("beta = 4.0", "beta = 9").replace("t_end = 0.4", "t_end = 0.2").replace("[0, 0, 1]", "[0, 1, 0]")
+    for name, text in (("as_it_is", CASE), ("changed", changed)):
+        (tmp_path / f"{name}.toml").write_text(text)
+    assert meanfield("run", "as_it_is.toml", *words, "--out", "one", "--particles.count", "8", cwd=tmp_path).code == 0
+    assert meanfield("run", "changed.toml", "--out", "two", "--particles.count", "8", cwd=tmp_path).code == 0
+    one, two = (mf.load(tmp_path / out / "limit.vtkhdf") for out in ("one", "two"))
+    assert one.record["case"] == two.record["case"] and one.record["case"]["attention"]["beta"] == 9
+    assert np.array_equal(one.measure(-1).masses, two.measure(-1).masses)
+    assert mf.load(tmp_path / "one" / "tokens.vtkhdf").measure(0).points.shape == (8, 3)
+
+
+def test_a_change_may_begin_a_table_and_be_a_text(tmp_path):
+    (tmp_path / "case.toml").write_text(CASE)
+    changes = [("solver.order", "1"), ("mesh.kind", "cubed_sphere"), ("mesh.n", "4"), ("solver.method", '"direct"')]
+    with pytest.raises(ValueError, match=r"mesh: unknown key level|level"):
+        read_case(tmp_path / "case.toml", changes=changes)
+    case = read_case(tmp_path / "case.toml", changes=[("solver.order", "1"), ("solver.method", "direct")])
+    assert case.limit.system.order == 1 and case.source["solver"] == {"order": 1, "method": "direct"}
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["--attention.beta"], "--attention.beta has no value, wanted --attention.beta VALUE"),
+        (["--attention.beta", "--t-end", "3"], "--attention.beta has no value"),
+        (["9"], "'9' is no option and no key of the case, wanted --KEY VALUE"),
+        (["--t-end.last", "3"], "t_end.last: t_end is 0.4, wanted a table"),
+        (["--attention..beta", "3"], "the key 'attention..beta' has an empty part"),
+        (["--attention.betta", "3"], "betta"),
+        (["--attention.beta", "nine"], "attention: beta is 'nine'"),
+        (["--over-write", "yes"], "over_write"),
+        (["--t-end", "3\nbeta = 2"], "t_end"),
+    ],
+)
+def test_bad_changes_are_refused_before_anything_is_made(tmp_path, meanfield, words, match):
+    (tmp_path / "case.toml").write_text(CASE)
+    result = meanfield("run", "case.toml", "--out", "out", *words, cwd=tmp_path)
+    assert result.code == 2 and match in result.err and result.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -57,13 +57,38 @@ class Case:
     tokens: Run | None
 
 
-def read_case(path: str | Path, kinds: Iterable[type] = ()) -> Case:
+def read_case(path: str | Path, kinds: Iterable[type] = (), changes: Iterable[tuple[str, str]] = ()) -> Case:
     """The case in a TOML file; file names in it are relative to its folder, those in a pipe or /dev/stdin to the working directory.
 
+    changes: keys and values that take the place of the file's, as in ("attention.beta", "9"); a value that is no TOML is a text.
     Raises FileNotFoundError, or ValueError naming the key.
     """
     file = inputs.file_path("case", path)
-    return make_case(read_tables("case", file), folder_of(file), kinds=kinds)
+    tables = read_tables("case", file)
+    for key, text in changes:
+        _change(tables, key, text)
+    return make_case(tables, folder_of(file), kinds=kinds)
+
+
+def _change(tables: dict[str, Any], key: str, text: str) -> None:
+    """Sets one key, "table.key"; a table that is not there yet is begun."""
+    *path, last = key.split(".")
+    if not all((*path, last)):
+        raise ValueError(f"the key {key!r} has an empty part, wanted names with a dot between them, such as attention.beta")
+    table = tables
+    for depth, name in enumerate(path):
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"{key}: {'.'.join(path[: depth + 1])} is {inputs.shown(table)}, wanted a table")
+    table[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return read["value"] if len(read) == 1 else text
 
 
 def folder_of(file: Path) -> Path:
