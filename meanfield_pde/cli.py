@@ -9,13 +9,14 @@ reads what is printed, 143 terminated. Errors are one line on stderr.
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
 from meanfield_pde.cases.case import read_case
+from meanfield_pde.cases.changes import key_values
 from meanfield_pde.cases.runs import (
     CHECKPOINT_EVERY,
     RESULTS,
@@ -104,7 +105,7 @@ def run(
     wall_time
         time after which the run stops, to be resumed later: seconds, or "60s", "10min", "2h".
     """
-    plan = plan_run(read_case(case, changes=_changes(changes)), out, checkpoint_every)
+    plan = plan_run(read_case(case, changes=key_values(changes)), out, checkpoint_every)
     if plan.earlier and not overwrite:
         names = " and ".join(path.name for path in plan.earlier)
         raise ValueError(f"{out} already holds {names}; give another --out or --overwrite, or resume it")
@@ -313,20 +314,6 @@ def _tell(what: object) -> None:
 def _to_nowhere(stream: TextIO) -> None:
     """Lets go what a closed pipe did not take, so that Python does not try again as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _changes(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Keys and values of "--attention.beta 9", "--attention.beta=9" and "--t-end 3"."""
-    left = iter(words)
-    for word in left:
-        if not word.startswith("--") or word == "--":
-            raise ValueError(f"{word!r} is no option and no key of the case, wanted --KEY VALUE, such as --attention.beta 9")
-        key, equals, text = word.removeprefix("--").partition("=")
-        if not equals:
-            text = next(left, "--")
-            if text.startswith("--"):
-                raise ValueError(f"{word} has no value, wanted {word} VALUE")
-        yield key.replace("-", "_"), text
 
 
 def _carry_out(plan: Plan, wall_time: str | None) -> None:

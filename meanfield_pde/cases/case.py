@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meanfield_pde import inputs
+from meanfield_pde.cases.changes import change
 from meanfield_pde.diagnostics.stages import Metastable, metastable
 from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.tokens import read_tokens
@@ -66,29 +67,8 @@ def read_case(path: str | Path, kinds: Iterable[type] = (), changes: Iterable[tu
     file = inputs.file_path("case", path)
     tables = read_tables("case", file)
     for key, text in changes:
-        _change(tables, key, text)
+        change(tables, key, text)
     return make_case(tables, folder_of(file), kinds=kinds)
-
-
-def _change(tables: dict[str, Any], key: str, text: str) -> None:
-    """Sets one key, "table.key"; a table that is not there yet is begun."""
-    *path, last = key.split(".")
-    if not all((*path, last)):
-        raise ValueError(f"the key {key!r} has an empty part, wanted names with a dot between them, such as attention.beta")
-    table = tables
-    for depth, name in enumerate(path):
-        table = table.setdefault(name, {})
-        if not isinstance(table, dict):
-            raise ValueError(f"{key}: {'.'.join(path[: depth + 1])} is {inputs.shown(table)}, wanted a table")
-    table[last] = _value(text)
-
-
-def _value(text: str) -> Any:
-    try:
-        read = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text
-    return read["value"] if len(read) == 1 else text
 
 
 def folder_of(file: Path) -> Path:
