@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError, Parameter
 
 from meanfield_pde.cases.case import read_case
 from meanfield_pde.cases.changes import key_values
+from meanfield_pde.cases.mesh_commands import Whole, mesh_app
+from meanfield_pde.cases.preview import preview
 from meanfield_pde.cases.runs import (
     CHECKPOINT_EVERY,
     RESULTS,
@@ -31,13 +33,9 @@ from meanfield_pde.cases.runs import (
 from meanfield_pde.cases.stopping import StoppedError, stopping
 from meanfield_pde.diagnostics.comparison import compare as compare_runs
 from meanfield_pde.diagnostics.stages import stages as find_stages
-from meanfield_pde.files.meshes import read_mesh, write_mesh
+from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.results import load
 from meanfield_pde.files.series import write_vtk
-from meanfield_pde.files.tokens import read_tokens
-from meanfield_pde.mesh.families import circle, cubed_sphere, icosahedral
-from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.mesh.voronoi import voronoi
 from meanfield_pde.pictures.films import film as make_film
 from meanfield_pde.pictures.overview import overview
 from meanfield_pde.pictures.staircase import staircase
@@ -48,23 +46,14 @@ from meanfield_pde.systems.system import SolveError
 DONE, BAD_INPUT, FAILED, INTERRUPTED, CLOSED_PIPE = 0, 2, 3, 130, 141
 
 
-def _whole(kind: type, tokens: Sequence[Token]) -> int:
-    """An integer as it was typed: cyclopts itself would cut 12.5 to 12."""
-    try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ValueError(f'unable to convert "{tokens[0].value}" into int') from None
-
-
-Whole = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True)]
 Often = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """So that "-5s" is told to be no interval, not taken for an option."""
 Duration = Often
+Flag = Annotated[bool, Parameter(negative="")]
 Change = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Folder = Annotated[Path, Parameter(help="the folder of the run.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o", "--output"])]
 Picture = Annotated[Path, Parameter(name=["--out", "-o", "--output"], help="the picture, by default overview.png in that folder.")]
-MeshFile = Annotated[Path, Parameter(name=["--out", "-o", "--output"], help="a name that ends in .vtu.")]
 
 app = App(
     name="meanfield-pde",
@@ -72,7 +61,6 @@ app = App(
     help_format="markdown",
     suppress_keyboard_interrupt=False,
 )
-mesh_app = App(name="mesh", help="Make a mesh and write it as .vtu.")
 app.command(mesh_app)
 
 
@@ -81,10 +69,12 @@ def run(
     case: Path,
     /,
     *changes: Change,
-    out: Out,
+    out: Out | None = None,
     overwrite: bool = False,
     checkpoint_every: Often = CHECKPOINT_EVERY,
     wall_time: Duration | None = None,
+    dry_run: Flag = False,
+    quiet: Flag = False,
 ) -> None:
     """Run a case: the density, the tokens, or both beside each other.
 
@@ -104,17 +94,33 @@ def run(
         how often the results so far are written: seconds ("60s", also "10min", "2h"), steps ("100steps") or model time ("0.5").
     wall_time
         time after which the run stops, to be resumed later: seconds, or "60s", "10min", "2h".
+    dry_run
+        say what would be run, its sizes, and how far a second of it comes; no file is written.
+    quiet
+        no progress and no summary: only errors and warnings are told.
     """
-    plan = plan_run(read_case(case, changes=key_values(changes)), out, checkpoint_every)
+    asked = read_case(case, changes=key_values(changes))  # first: an option that is mistyped, --out too, is told as an unknown key
+    if out is None:
+        raise ValueError("--out is missing, wanted a folder for the results")
+    plan = plan_run(asked, out, checkpoint_every)
     if plan.earlier and not overwrite:
         names = " and ".join(path.name for path in plan.earlier)
         raise ValueError(f"{out} already holds {names}; give another --out or --overwrite, or resume it")
-    _carry_out(plan, wall_time)
+    if dry_run:
+        print(preview(plan))
+    else:
+        _carry_out(plan, wall_time, quiet)
 
 
 @app.command
 def resume(
-    folder: Folder, /, *, case: Path | None = None, checkpoint_every: Often = CHECKPOINT_EVERY, wall_time: Duration | None = None
+    folder: Folder,
+    /,
+    *,
+    case: Path | None = None,
+    checkpoint_every: Often = CHECKPOINT_EVERY,
+    wall_time: Duration | None = None,
+    quiet: Flag = False,
 ) -> None:
     """Go on with a run that was stopped, from its newest whole checkpoint.
 
@@ -126,8 +132,10 @@ def resume(
         how often tokens that had not begun yet are written; what has begun keeps its own rule.
     wall_time
         time after which the run stops again: seconds, or "60s", "10min", "2h".
+    quiet
+        no progress and no summary: only errors and warnings are told.
     """
-    _carry_out(plan_resume(folder, case, checkpoint_every), wall_time)
+    _carry_out(plan_resume(folder, case, checkpoint_every), wall_time, quiet)
 
 
 @app.command
@@ -224,48 +232,6 @@ def plot(folder: Folder, /, out: Picture | None = None) -> None:
     print(overview(out or folder / "overview.png", *stored_runs(folder)))
 
 
-@mesh_app.command(name="circle")
-def mesh_circle(*, n: Annotated[Whole, Parameter(help="number of arcs.")], out: MeshFile) -> None:
-    """n equal arcs of the circle."""
-    _write(out, circle(n))
-
-
-@mesh_app.command(name="icosahedral")
-def mesh_icosahedral(*, level: Whole, cells: str = "voronoi", out: MeshFile) -> None:
-    """Icosahedral Voronoi cells (10 * 4^level + 2) or triangles (20 * 4^level).
-
-    Parameters
-    ----------
-    level
-        how often the edges of the icosahedron are halved, 0 to 9.
-    cells
-        "voronoi" or "triangles".
-    """
-    _write(out, icosahedral(level, cells))
-
-
-@mesh_app.command(name="cubed-sphere")
-def mesh_cubed_sphere(*, n: Annotated[Whole, Parameter(help="cells along a side of the cube.")], out: MeshFile) -> None:
-    """6 n^2 quadrilaterals of the equiangular cubed sphere."""
-    _write(out, cubed_sphere(n))
-
-
-@mesh_app.command(name="voronoi")
-def mesh_voronoi(*, points: Path, normalise: bool = False, lloyd_steps: Whole = 0, out: MeshFile) -> None:
-    """Voronoi cells of the points in a .npy or .csv file.
-
-    Parameters
-    ----------
-    points
-        the file, a point in each row.
-    normalise
-        divide each point by its length.
-    lloyd_steps
-        how often all points move to the centroids of their cells.
-    """
-    _write(out, voronoi(read_tokens(points, normalise=normalise).points, lloyd_steps))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `meanfield-pde`; arguments default to those of the process. Raises SystemExit with the exit code."""
     with warnings.catch_warnings():
@@ -316,24 +282,21 @@ def _to_nowhere(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _carry_out(plan: Plan, wall_time: str | None) -> None:
+def _carry_out(plan: Plan, wall_time: str | None, quiet: bool) -> None:
     """Solves what the plan has left to do, until a signal or the wall time stops it, writes the rest, and prints what came out."""
-    solutions = list(plan.over)
+    solutions, lines = list(plan.over), list[object]()
     try:
         with stopping(wall_time) as stop, owning(plan.folder):
-            for solution in solve_parts(plan, stop, progress=True):
+            for solution in solve_parts(plan, stop, progress=not quiet):
                 if stop.code is not None:
                     how = f"stopped at t = {solution.times[-1]:.6g} ({stop.reason})"
                     raise StoppedError(f"{how}; go on with: meanfield-pde resume {plan.folder}", stop.code)
                 solutions.append(solution)
-            table = write_products(plan.folder, solutions)
+                lines.append(f"{solution.summary()}\n")
+            written, table = write_products(plan.folder, solutions)
+            lines += [table] if table is not None else []
+            names = [RESULTS[solution.kind] for solution in solutions] + [path.name for path in written]
+            lines.append(f"written to {plan.folder}: {', '.join(names)}; open the .pvd in ParaView, or run its view.py there")
     finally:
-        for solution in solutions[len(plan.over) :]:
-            print(solution.summary(), end="\n\n")
-    if table is not None:
-        print(table)
-
-
-def _write(output: Path, mesh: SphereMesh) -> None:
-    write_mesh(output, mesh)
-    print(f"{output}: {mesh.n_cells} cells, {mesh.n_faces} faces")
+        if not quiet:
+            print(*lines, sep="\n", end="\n" if lines else "")

@@ -1,14 +1,18 @@
-"""A progress bar over model time or work: rich, on stderr, and silent where that is no terminal."""
+"""Progress over model time or work: a bar (rich) in a terminal or a notebook; a line a minute where stderr is a file or a pipe."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 Progress = Callable[[float, float], object]
+SECONDS_A_LINE = 60.0
 
 
 @contextmanager
 def progress_bar(wanted: bool | Progress, label: str, text: str = "t = {task.completed:.4g} of {task.total:.4g}") -> Iterator[Progress]:
-    """A function of (t, t_end): the caller's own, one that draws a bar, or one that does nothing. text: beside the bar, in rich's terms."""
+    """A function of (t, t_end): the caller's own, one that shows it, or one that does nothing. text: beside the bar, in rich's terms."""
     if callable(wanted):
         yield wanted
     elif not wanted:
@@ -19,7 +23,24 @@ def progress_bar(wanted: bool | Progress, label: str, text: str = "t = {task.com
         from rich.progress import Progress as Bar
 
         console = Console(stderr=True)
+        if not (console.is_terminal or console.is_jupyter):
+            yield _line_teller(label, text)
+            return
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
-        with Bar(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        with Bar(*columns, console=console, transient=True) as bar:
             task = bar.add_task(label, total=None, visible=False)  # until the total is known
             yield lambda t, t_end: bar.update(task, completed=t, total=t_end, visible=True)
+
+
+def _line_teller(label: str, text: str) -> Progress:
+    last = time.monotonic()
+
+    def tell(t: float, t_end: float) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_A_LINE:
+            last = time.monotonic()
+            work = SimpleNamespace(completed=t, total=t_end, percentage=100 * t / t_end if t_end else 0.0)
+            with suppress(OSError):  # nobody reads it any more: no reason to end a run
+                print(f"{label}: {text.format(task=work)}", file=sys.stderr, flush=True)
+
+    return tell

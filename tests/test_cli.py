@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
-from meanfield_pde import inputs
+from meanfield_pde import inputs, progress
 from meanfield_pde.cases.case import read_case
 from meanfield_pde.cli import app, main
 
@@ -252,7 +252,7 @@ def nobody_reads(monkeypatch, stream, buffering):
 def test_a_reader_who_leaves_misses_no_file(buffering, done, tmp_path, monkeypatch, capsys):
     """run .. | head -1: quiet, with the exit code of tools that SIGPIPE ends."""
     folder, _ = done
-    monkeypatch.setattr("meanfield_pde.cases.runs.overview", lambda path, *solutions: path.write_text("drawn"))
+    monkeypatch.setattr("meanfield_pde.cases.runs.overview", lambda path, *solutions: path.write_text("drawn") and path)
     case = CASE.replace("t_end = 0.4", "t_end = 0.1").replace("level = 1", "level = 0").replace("count = 30", "count = 3")
     (tmp_path / "case.toml").write_text(case)
     for arguments in (["run", str(tmp_path / "case.toml"), "--out", str(tmp_path / "out")], ["info", str(folder / "out")]):
@@ -394,3 +394,37 @@ def test_bad_changes_are_refused_before_anything_is_made(tmp_path, meanfield, wo
     result = meanfield("run", "case.toml", "--out", "out", *words, cwd=tmp_path)
     assert result.code == 2 and match in result.err and result.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_tells_sizes_and_pace_and_writes_nothing(tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(CASE)
+    told = meanfield("run", "case.toml", "--out", "out", "--dry-run", "--particles.count", "7", cwd=tmp_path)
+    assert (told.code, told.err) == (0, "") and [path.name for path in tmp_path.iterdir()] == ["case.toml"]
+    for words in (
+        "icosahedral(1): 42 cells",
+        "7 tokens in R^3",
+        "5 outputs to t = 0.4, 1.68 kB",
+        "5 outputs to t = 0.4, 840 bytes",
+        "came to t = 0.4 in",
+    ):
+        assert words in told.out
+    one_line(meanfield("run", "case.toml", "--out", "out", "--dry-run", "--mesh.level", "-1", cwd=tmp_path), 2, "level")
+
+
+def test_a_run_tells_what_it_wrote_unless_it_is_quiet(tmp_path, meanfield):
+    (tmp_path / "case.toml").write_text(CASE)
+    told = meanfield("run", "case.toml", "--out", "out", "--t-end", "0.1", cwd=tmp_path)
+    last = told.out.splitlines()[-1]
+    named = last.removeprefix("written to out: ").split(";")[0].split(", ")
+    assert {*named, "view.py"} == {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
+    silent = meanfield("run", "case.toml", "--out", "other", "--t-end", "0.1", "--quiet", cwd=tmp_path)
+    assert silent == Result(0, "", "") and (tmp_path / "other" / "overview.png").is_file()
+
+
+def test_a_line_a_minute_where_stderr_is_no_terminal(monkeypatch, capsys):
+    now = iter([0.0, 59.0, 61.0, 61.0, 100.0, 121.0, 121.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    with progress.progress_bar(True, "density") as report:
+        for t in (1.0, 2.0, 3.0, 4.0):
+            report(t, 10.0)
+    assert capsys.readouterr().err.splitlines() == ["density: t = 2 of 10", "density: t = 4 of 10"]

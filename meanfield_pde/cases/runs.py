@@ -167,15 +167,14 @@ def solve_parts(plan: Plan, stop: StopRequest, progress: bool | Progress) -> Ite
             return
 
 
-def write_products(folder: Path, solutions: Sequence[Solution]) -> Comparison | None:
-    """Writes series, picture and table of finished parts; returns the table, None if there is one part only."""
-    write_vtk(folder, *solutions)
-    overview(folder / "overview.png", *solutions)
+def write_products(folder: Path, solutions: Sequence[Solution]) -> tuple[list[Path], Comparison | None]:
+    """Writes series, picture and table of finished parts; returns their paths and the table, None if there is one part only."""
+    written = [*write_vtk(folder, *solutions), overview(folder / "overview.png", *solutions)]
     if len(solutions) < 2:
-        return None
+        return written, None
     table = compare(*solutions)
     table.write_csv(folder / "summary.csv")
-    return table
+    return [*written, folder / "summary.csv"], table
 
 
 def stored_runs(folder: Path, unfinished: bool = False, kinds: Iterable[type] = ()) -> list[Solution]:
