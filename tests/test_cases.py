@@ -1,5 +1,6 @@
 """Inputs that broke programs of neighbouring kinds, where no other file tries them as a whole."""
 
+import hashlib
 import os
 import re
 import signal
@@ -322,3 +323,35 @@ def test_many_tokens_are_compared_in_bounded_memory():
     printed = subprocess.run([sys.executable, "-c", COMPARING], capture_output=True, text=True, check=True).stdout
     assert "10242 x 100000 points are taken after aggregation" in printed and "W error" in printed
     assert int(printed.split()[-1]) <= 2e9 < 8 * 10_242 * 100_000
+
+
+def tokens_from(table, tmp_path, d=3):
+    rows = mf.sample(mf.VonMisesFisher(np.eye(d)[0], 1.0), 12, seed=3)
+    np.savetxt(tmp_path / "mine.csv", rows, delimiter=",", fmt="%.17g")
+    start = {"kind": "von_mises_fisher", "mean": [0, 0, 1], "kappa": 2.0}
+    mesh = {"kind": "icosahedral", "level": 1}
+    return rows, make_case({"t_end": 0.1, "mesh": mesh, "start": start, "particles": table}, tmp_path)
+
+
+def test_tokens_from_a_file_beside_a_law(tmp_path):
+    rows, case = tokens_from({"file": "mine.csv"}, tmp_path)
+    assert np.abs(case.tokens.start.points - rows).max() < 1e-15 and np.allclose(case.tokens.start.masses, 1 / 12)
+    law = mf.project(case.limit.system.mesh, mf.VonMisesFisher((0, 0, 1), 2.0))
+    assert np.array_equal(case.limit.start.averages, law)
+    assert case.files == {"mine.csv": hashlib.sha256((tmp_path / "mine.csv").read_bytes()).hexdigest()}
+    tokens = mf.run(case, tmp_path / "out")[1]
+    assert np.abs(tokens.measure(0).points - rows).max() < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("table", "d", "match"),
+    [
+        ({"file": "mine.csv", "count": 4}, 3, r"^particles.count is given beside particles.file, wanted one"),
+        ({"file": "mine.csv"}, 2, r"^particles.file: points lie in R\^2, the start in R\^3$"),
+        ({"count": 4, "seed": 1, "weighted": True}, 3, r"^particles.weighted is given without particles.file"),
+        ({"file": "none.csv"}, 3, r"none.csv"),
+    ],
+)
+def test_bad_tokens_beside_a_law(tmp_path, table, d, match):
+    with pytest.raises((ValueError, OSError), match=match):
+        tokens_from(table, tmp_path, d)

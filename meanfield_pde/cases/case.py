@@ -116,8 +116,8 @@ def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collectio
     start = _start(tables["start"], folder)
     atoms = _atoms(tables["atoms"]) if "atoms" in tables else None
     limit = _limit(tables, attention, start, atoms, folder) if "density" in parts else None
-    tokens = _tokens(parts["tokens"], attention, start, atoms) if "tokens" in parts else None
-    named = [table["file"] for table in (tables["start"], parts.get("density", {})) if "file" in table]
+    tokens = _tokens(parts["tokens"], attention, start, atoms, folder) if "tokens" in parts else None
+    named = [table["file"] for table in (tables["start"], *parts.values()) if "file" in table]
     files = {str(name): file_digest(folder / str(name)) for name in named}
     return replace(case, files=files, limit=limit, tokens=tokens)
 
@@ -153,16 +153,25 @@ def make_system(
     return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
 
 
-def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None) -> Run:
-    inputs.known_keys("particles", table, ("count", "seed", "method", "rtol", "atol"))
+def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None, folder: Path) -> Run:
+    inputs.known_keys("particles", table, ("count", "seed", "file", "weighted", "normalise", "method", "rtol", "atol"))
     system = ParticleSystem(attention, method=table.get("method", "direct"))
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
     stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
     draw = {key: table[key] for key in ("count", "seed") if key in table}
+    options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     if isinstance(start, (Measure, Smoothed)):
-        if draw:
-            raise ValueError(f"particles.{next(iter(draw))} is given beside start.kind = 'tokens', wanted none: those tokens are run")
+        if given := [*draw, *options, *({"file"} & table.keys())]:
+            raise ValueError(f"particles.{given[0]} is given beside start.kind = 'tokens', wanted none: those tokens are run")
         begun = system.begin(start.tokens if isinstance(start, Smoothed) else start)
+    elif "file" in table:
+        if draw:
+            raise ValueError(f"particles.{next(iter(draw))} is given beside particles.file, wanted one: the tokens are drawn or read")
+        begun = system.begin(read_tokens(folder / str(table["file"]), **options))
+        if begun.dimension != start.dimension:
+            raise ValueError(f"particles.file: points lie in R^{begun.dimension}, the start in R^{start.dimension}")
+    elif options:
+        raise ValueError(f"particles.{next(iter(options))} is given without particles.file, wanted none: tokens are drawn")
     else:
         inputs.needed_keys("particles", draw, ("count", "seed"))
         begun = system.begin(sample(start, **draw))
