@@ -715,7 +715,10 @@ CASES = {
     "no token file": (*starts('kind = "tokens"'), r"start: file is missing$"),
     "a number for a token file": (*starts('kind = "tokens"\nfile = 3'), r"3 ends in '', wanted .npy or .csv$|start.file is 3"),
     "a missing token file": (*starts('kind = "tokens"\nfile = "t.csv"'), r"no token file .*t.csv, wanted a .npy or .csv file$"),
-    "a token file of words": (*starts('kind = "tokens"\nfile = "words.csv"'), r"words.csv cannot be read: could not convert string 'one'"),
+    "a token file of words": (
+        *starts('kind = "tokens"\nfile = "words.csv"'),
+        r"words.csv cannot be read: row 2, column 1 holds 'one', wanted a number",
+    ),
     "tokens off the circle": (
         *starts('kind = "tokens"\nfile = "off.csv"'),
         r"off.csv\[1\] has length 2, wanted a point of the unit sphere",

@@ -42,7 +42,7 @@ def test_headers(first, tmp_path):
 def test_a_row_that_is_no_number_is_not_taken_for_a_header(first, tmp_path):
     """A token would be lost without a word."""
     (tmp_path / "tokens.csv").write_text(f"{first}\n1,0\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"cannot be read: could not convert string .* at row 0, column [12]"):
+    with pytest.raises(ValueError, match=r"cannot be read: row 1, column [12] holds .*, wanted a number"):
         mf.read_tokens(tmp_path / "tokens.csv")
 
 

@@ -7,6 +7,7 @@ Source of `.npy`: https://numpy.org/doc/stable/reference/generated/numpy.lib.for
 import io
 import math
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def _rows(file: Path) -> np.ndarray:
         return _stored(file) if file.suffix == ".npy" else _written(file)
     except Exception as error:  # numpy's readers of headers and tables raise many kinds of errors
         said = " ".join(str(error).partition("; use `usecols`")[0].split())  # without numpy's advice to who called it
+        if found := re.fullmatch(r"could not convert string (.*) to float64 at row (\d+), column (\d+)\.", said):
+            said = (
+                f"row {int(found[2]) + 1}, column {found[3]} holds {found[1]}, wanted a number"  # numpy counts rows from 0, columns from 1
+            )
         raise ValueError(f"{file} cannot be read: {said[:120] or type(error).__name__}") from None
 
 

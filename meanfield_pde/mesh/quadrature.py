@@ -10,7 +10,6 @@ Data in: a mesh and a function of points (m, d) -> (m,). Data out: integrals (n_
 from collections.abc import Callable
 from functools import cache
 
-import basix
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
@@ -71,6 +70,8 @@ def lifted_rule(corners: FloatArray, degree: int) -> tuple[FloatArray, FloatArra
 
 @cache
 def _reference_rule(dimension: int, degree: int) -> tuple[FloatArray, FloatArray]:
+    import basix  # a tenth of the package's own share of its import
+
     cell = basix.CellType.interval if dimension == 1 else basix.CellType.triangle
     points, weights = (np.asarray(part) for part in basix.make_quadrature(cell, degree))
     return np.concatenate([1 - points.sum(axis=1, keepdims=True), points], axis=1), weights
