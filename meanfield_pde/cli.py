@@ -33,6 +33,7 @@ from meanfield_pde.cases.runs import (
 from meanfield_pde.cases.stopping import StoppedError, stopping
 from meanfield_pde.diagnostics.comparison import compare as compare_runs
 from meanfield_pde.diagnostics.stages import stages as find_stages
+from meanfield_pde.diagnostics.stages import why_no_stages
 from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.results import load
 from meanfield_pde.files.series import write_vtk
@@ -182,8 +183,10 @@ def stages(folder: Folder, /) -> None:
     """Print the metastable stages of a finished run and draw them over its energy (stages.png)."""
     solutions, lines = stored_runs(folder), list[object]()
     for solution in solutions:
-        lines.append(f"{solution.kind}:\n       t start         t end  clusters  energy (log)  masses")
-        for stage in find_stages(solution):
+        found = find_stages(solution)
+        header = "\n       t start         t end  clusters  energy (log)  masses" if found else f" {why_no_stages(solution)}"
+        lines.append(f"{solution.kind}:{header}")
+        for stage in found:
             masses = " ".join(f"{mass:.4f}" for mass in stage.masses)
             lines.append(f"{stage.t_start:14.6g}{stage.t_end:14.6g}{stage.clusters:10d}{stage.log_energy:14.6f}  {masses}")
     try:

@@ -1,6 +1,7 @@
 """The command line, as a user runs it: files, tables, one-line errors, exit codes."""
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -428,3 +429,26 @@ def test_a_line_a_minute_where_stderr_is_no_terminal(monkeypatch, capsys):
         for t in (1.0, 2.0, 3.0, 4.0):
             report(t, 10.0)
     assert capsys.readouterr().err.splitlines() == ["density: t = 2 of 10", "density: t = 4 of 10"]
+
+
+def test_a_run_without_stages_says_why(tmp_path, meanfield):
+    spread = CASE.replace("beta = 4.0", "beta = 1.0").replace("t_end = 0.4", "t_end = 0.1").replace("count = 30", "count = 300")
+    (tmp_path / "case.toml").write_text(spread)
+    assert meanfield("run", "case.toml", "--out", "out", "--quiet", cwd=tmp_path).code == 0
+    told = meanfield("stages", "out", cwd=tmp_path)
+    assert told.code == 0 and "t start" not in told.out
+    shares = dict(
+        re.findall(r"(\w+): no stages: at least ([\d.e-]+) % of the mass is outside clusters at every time, wanted at most 1 %", told.out)
+    )
+    limit = mf.load(tmp_path / "out" / "limit.vtkhdf")
+    assert float(shares["density"]) == pytest.approx(100 * limit.history.cell_mass.min(), rel=1e-2)
+    assert 1 < float(shares["tokens"]) <= 100
+
+
+def test_one_cluster_at_rest_is_a_stage_and_no_reason(tmp_path, meanfield):
+    """The control."""
+    (tmp_path / "t.csv").write_text("0,0,1\n")
+    (tmp_path / "case.toml").write_text('t_end = 0.1\n[start]\nkind = "tokens"\nfile = "t.csv"\n[particles]\n')
+    assert meanfield("run", "case.toml", "--out", "out", "--quiet", cwd=tmp_path).code == 0
+    told = meanfield("stages", "out", cwd=tmp_path)
+    assert "t start" in told.out and "no stages" not in told.out

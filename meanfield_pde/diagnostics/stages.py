@@ -117,9 +117,24 @@ def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[fl
 
 def settled_clusters(measure: Measure, angle: float) -> list[float]:
     """The masses of clusters with over `SETTLED` of the mass; none while more than that is farther than the angle from all centres."""
+    masses, outside = _settling(measure, angle)
+    return masses if outside <= SETTLED else []
+
+
+def _settling(measure: Measure, angle: float) -> tuple[list[float], float]:
+    """The masses of clusters with over `SETTLED` of the mass, and the share of it that is farther than the angle from all their centres."""
     heavy = [(mass, centre) for mass, centre in clusters(measure, angle) if mass > SETTLED * measure.total]
     if not heavy:
-        return []
+        return [], 1.0
     nearest = np.min([distance(measure.points, centre) for _, centre in heavy], axis=0)
-    outside = float(measure.masses[nearest > angle].sum())
-    return [mass for mass, _ in heavy] if outside <= SETTLED * measure.total else []
+    return [mass for mass, _ in heavy], float(measure.masses[nearest > angle].sum()) / measure.total
+
+
+def why_no_stages(solution: Solution, angle: float = CLUSTER) -> str:
+    """A sentence for a run without stages: how much of its mass is outside clusters where that is least."""
+    if solution.system.mesh is None:
+        outside = [_settling(solution.measure(k), angle)[1] for k in range(len(solution.times))]
+    else:
+        outside = solution.history.cell_mass.tolist()
+    least = f"at least {100 * min(outside):.3g} % of the mass is outside clusters at every time" if outside else "it made no step"
+    return f"no stages: {least}, wanted at most {100 * SETTLED:g} % at some time"
