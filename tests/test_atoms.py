@@ -411,6 +411,18 @@ def test_stages_of_tokens_and_of_atoms_are_the_same():
         assert a.t_start == pytest.approx(b.t_start, abs=0.06) and a.masses == pytest.approx(b.masses)
 
 
+def test_stages_obey_their_angle():
+    """Two clusters .08 apart at beta = 5000 hardly move: one cluster within .1 (the control), two within .05, and tokens say the same."""
+    points = at(0.0, 0.08, 2.0)
+    atoms = mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(5000.0)), only_atoms(CIRCLE, points), 100.0, save_every=10.0)
+    tokens = mf.solve(mf.ParticleSystem(mf.Attention(5000.0)), points, 100.0, save_every=10.0)
+    for run in (atoms, tokens):
+        assert [(stage.t_start, stage.t_end, stage.clusters) for stage in mf.stages(run)] == [(0.0, 100.0, 2)]
+        (stage,) = mf.stages(run, angle=0.05)
+        assert (stage.t_start, stage.t_end, stage.clusters) == (0.0, 100.0, 3) and stage.masses == pytest.approx([1 / 3] * 3)
+    assert mf.stages(atoms, angle=0.05)[0].log_energy == pytest.approx(mf.stages(tokens, angle=0.05)[0].log_energy, rel=1e-9)
+
+
 def test_a_run_stops_when_it_is_metastable(limit):
     mesh = mf.circle(64)
     system = mf.MeanFieldPDE(mesh, limit.model)

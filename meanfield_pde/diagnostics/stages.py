@@ -40,20 +40,21 @@ def stages(solution: Solution, angle: float = CLUSTER) -> list[Stage]:
     """The maximal intervals in which the number of clusters is constant.
 
     A density is read step by step: its clusters are its atoms, those within `atoms.CLUSTER` of one another counted once, from when
-    `SETTLED` or less is left on the cells; between atoms alone the times are located within steps. Tokens are read at the outputs: their
-    clusters are those of `clusters(measure, angle)`, angle in radians, with more than `SETTLED` of the mass, from when no more than that is
-    farther than the angle from all their centres.
+    `SETTLED` or less is left on the cells; between atoms alone the times are located within steps. With another angle (radians) it is read
+    at the outputs, and atoms within that angle are counted once. Tokens are read at the outputs: their clusters are those of
+    `clusters(measure, angle)` with more than `SETTLED` of the mass, from when no more than that is farther than the angle from all their
+    centres.
     Raises ValueError for a bad angle, or a density with atoms=False, whose clusters do not move.
     """
     inputs.instance("solution", solution, Solution)
     angle = inputs.number("angle", angle, above=0.0)
-    if solution.system.mesh is None:
-        measures = [solution.measure(k) for k in range(len(solution.times))]
-        held = [settled_clusters(measure, angle) for measure in measures]
-        logs = np.array([energy_of(solution.model, measure, float(t)).log for measure, t in zip(measures, solution.times, strict=True)])
-        return _found(float(solution.times[0]), solution.times, np.array([len(masses) for masses in held]), logs, held.__getitem__)
-    if not solution.system.atoms:  # type: ignore[attr-defined]
+    if solution.system.mesh is not None and not solution.system.atoms:  # type: ignore[attr-defined]
         raise ValueError("solution is a density with atoms=False, wanted atoms=True: pinned clusters have no stages of their own")
+    if solution.system.mesh is None or angle != CLUSTER:
+        outputs = range(len(solution.times))
+        held = [_clusters_at(solution, k, angle) for k in outputs]
+        logs = np.array([energy_of(solution.model, solution.measure(k), float(solution.times[k])).log for k in outputs])
+        return _found(float(solution.times[0]), solution.times, np.array([len(masses) for masses in held]), logs, held.__getitem__)
     history = solution.history
     counts = np.where(history.cell_mass <= SETTLED, history.clusters, 0).astype(np.int64)
     return _found(0.0, history.t, counts, history.log_energy, partial(_masses_of_atoms, solution, counts))
@@ -113,6 +114,16 @@ def _masses_of_atoms(solution: Solution, counts: IntArray, step: int) -> list[fl
             masses.pop(int(np.argmin(np.abs(np.array(masses) - mass))))  # the nearest: equality is spoilt by rounding
         masses.append(float(event.total))
     return masses if len(masses) == count else [mass for mass, _ in clusters(solution.atoms(-1), CLUSTER)]
+
+
+def _clusters_at(solution: Solution, output: int, angle: float) -> list[float]:
+    """The masses of clusters at an output: tokens' own, or those of a density's atoms."""
+    measure = solution.measure(output)
+    if solution.system.mesh is None:
+        return settled_clusters(measure, angle)
+    atoms = solution.atoms(output)
+    settled = len(atoms) > 0 and measure.total - atoms.total <= SETTLED
+    return [mass for mass, _ in clusters(atoms, angle)] if settled else []
 
 
 def settled_clusters(measure: Measure, angle: float) -> list[float]:
