@@ -27,7 +27,7 @@ from meanfield_pde.files.tables import Table
 from meanfield_pde.integrals.methods import Spectral
 from meanfield_pde.studies.convergence import Convergence, fit_rate
 from meanfield_pde.studies.first_clusters import FirstClusters
-from meanfield_pde.studies.inner_products import InnerProducts
+from meanfield_pde.studies.inner_products import InnerProducts, _mean_product
 from meanfield_pde.studies.jobs import Particles
 from meanfield_pde.studies.phase import Phase
 from meanfield_pde.studies.pictures import study_figure
@@ -577,6 +577,20 @@ def test_equiangular_law_in_a_high_dimension(in_process, tmp_path):
     assert np.abs(table.column("mean") - table.column("equiangular")).max() <= 0.02
     assert np.abs(table.column("mean") - mf.exact.equiangular(32, 2.0, 0.0, table.column("t"))).max() > 0.02, "another beta is another law"
     assert table.where(t=8.0).column("share").sum() == pytest.approx(1, abs=1e-12)
+    assert "random ones in R^d are up to about 2 / d off it" in str(result)
+
+
+@pytest.mark.parametrize("d", [8, 64])
+def test_how_far_the_equiangular_law_holds(d):
+    """About 2 / d from the mean inner product of random tokens, as is said where the law is printed: no less than half of it, either."""
+    times, means = np.arange(9) / 2, []
+    for seed in range(8):
+        start = mf.sample(mf.Uniform(d), 32, seed=seed)
+        run = mf.solve(mf.ParticleSystem(mf.Attention(2.0)), start, 4.0, save_at=times)
+        means.append([_mean_product(run.measure(k)) for k in range(len(run.times))])
+    mean = np.mean(means, axis=0)
+    error = np.abs(mean - mf.exact.equiangular(32, 2.0, float(mean[0]), run.times)).max()
+    assert 1 < error * d < 3
 
 
 @pytest.mark.parametrize("d", [8, 128])

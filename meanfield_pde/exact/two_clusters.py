@@ -66,6 +66,8 @@ def equiangular(n: int, beta: float, g0: float, t: ArrayLike) -> FloatArray:
 
         g' = 2 e^{beta g} (1-g) ((n-1) g + 1) / (e^beta + (n-1) e^{beta g})
 
+    Random tokens in R^d only tend to such a start as d grows: at beta = 2, n = 32 the law is off their mean inner product by up to .26 at
+    d = 8, .058 at d = 32, .011 at d = 128 and .003 at d = 512 (means of 16 runs, t <= 8), about 2 / d.
     n: integer >= 2. beta: >= 0. g0: in (-1/(n-1), 1). t: any shape, >= 0; the result has its shape.
     Raises ValueError on bad input. Source: arXiv 2312.10794, section 6 (the high-dimensional case; orthogonal tokens are g0 = 0).
     """
