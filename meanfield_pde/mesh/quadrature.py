@@ -17,12 +17,14 @@ from scipy.spatial import cKDTree
 from meanfield_pde import inputs
 from meanfield_pde.mesh.polygons import polygon_edges
 from meanfield_pde.mesh.record import SphereMesh
-from meanfield_pde.sphere import FloatArray, IntArray, normalise
+from meanfield_pde.records import frozen
+from meanfield_pde.sphere import FloatArray, IntArray, distance, normalise
 
 CHUNK = 1 << 14
 CUT_TOLERANCE = 1e-9
 """A simplex is cut when its error estimate exceeds this share of the integral of |f|."""
 DEEPEST_CUT = 12
+EXTENT_DEGREE = 6
 
 
 def cell_integrals(mesh: SphereMesh, function: Callable[[FloatArray], FloatArray], degree: int) -> FloatArray:
@@ -44,6 +46,14 @@ def cell_integrals(mesh: SphereMesh, function: Callable[[FloatArray], FloatArray
             break
         corners, owner = halved(corners[cut]), np.repeat(owner[cut], 2 ** (mesh.dimension - 1))
     return integrals
+
+
+def cell_extents(mesh: SphereMesh) -> FloatArray:
+    """The mean distance of the points of each cell from its centre (n_cells,), radians: what mass that sits there is off in W1."""
+    corners, owner = cell_simplices(mesh)
+    points, weights = lifted_rule(corners, EXTENT_DEGREE)
+    away = np.einsum("nq,nq->n", weights, distance(points, mesh.centers[owner][:, None]))
+    return frozen(np.bincount(owner, weights=away, minlength=mesh.n_cells) / mesh.areas)
 
 
 def cell_simplices(mesh: SphereMesh) -> tuple[FloatArray, IntArray]:
