@@ -9,5 +9,5 @@ attention = mf.Attention(beta=4.0)                            # softmax, Q = K =
 limit = mf.solve(mf.MeanFieldPDE(mesh, attention), mf.project(mesh, law), t_end=5.0, save_every=0.5)
 tokens = mf.solve(mf.ParticleSystem(attention), mf.sample(law, count=1000, seed=0), t_end=5.0, save_every=0.5)
 
-print(mf.compare(limit, tokens))                              # a table: t, energies, order parameters, W1, W2
+print(mf.compare(limit, tokens))                              # a table: t, energies, order parameters, W1, W2, their error
 mf.write_vtk("out/one_cluster", limit, tokens)                # out/one_cluster/limit.pvd, tokens.pvd and their frames
