@@ -24,7 +24,7 @@ ROWS = (
     "files.vtkhdf files.results files.checkpoints files.series",
     "recorder solve",
     "exact.rates exact.laws exact.two_clusters",
-    "diagnostics.measures diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
+    "diagnostics.measures diagnostics.spread diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
     "pictures.canvas pictures.maps pictures.panels",
     "pictures.overview pictures.staircase pictures.single pictures.films",
     "cases.stopping cases.changes cases.case cases.runs cases.preview cases.mesh_commands",

@@ -2,6 +2,8 @@
 
     share = P(<x, y> >= cosine), x and y two different tokens of a run, or two independent draws of the limit (2312.10794, section 6)
 
+A row's standard_error is that of the mean over runs; of the limit, the error of taking the share on its mesh (0 on S^1).
+
 Data in: jobs. Data out: one row per beta, time and source ("limit" or n tokens); arrays over (beta, t).
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from meanfield_pde import inputs
 from meanfield_pde.diagnostics.measures import close_pairs, clusters
+from meanfield_pde.diagnostics.spread import close_pairs_in_cells
 from meanfield_pde.files.tables import Table
 from meanfield_pde.measure import Measure
 from meanfield_pde.sphere import FloatArray, IntArray
@@ -43,11 +46,11 @@ class Phase(Kind):
         return float(np.arccos(self.cosine))
 
     def limit(self, job: Job) -> Arrays:
-        """Share of pairs and number of clusters (n_t,) of the limit, 0 while most of the mass is in none."""
+        """Share of pairs with its error and number of clusters (n_t,) of the limit, 0 while most of the mass is in none."""
         solution = density(job)
         outputs = range(len(job.times))
-        shares = [close_pairs(solution.measure(k), self.cosine) for k in outputs]
-        return {"shares": np.array(shares), "clusters": np.array([limit_clusters(solution, k, self.angle) for k in outputs])}
+        shares, errors = np.array([close_pairs_in_cells(solution, k, self.cosine) for k in outputs]).T
+        return {"shares": shares, "errors": errors, "clusters": np.array([limit_clusters(solution, k, self.angle) for k in outputs])}
 
     def tokens(self, job: Job, limit: Arrays | None) -> Arrays:
         """Share of pairs and number of clusters of every run (runs, n_t)."""
@@ -62,7 +65,7 @@ class Phase(Kind):
             found.append(("limit", 0, limit["shares"][None], limit["clusters"][None]))
         rows = []
         for source, n, shares, counts in found:
-            runs, error = len(shares), np.full(len(job.times), np.nan if source == "tokens" else 0.0)
+            runs, error = len(shares), np.full(len(job.times), np.nan) if source == "tokens" or limit is None else limit["errors"]
             if runs > 1:
                 error = shares.std(axis=0, ddof=1) / np.sqrt(runs)
             columns = {"share": shares.mean(axis=0), "standard_error": error, "clusters": counts.mean(axis=0)}
