@@ -34,6 +34,8 @@ from meanfield_pde.stepping.ensembles import solve_ensemble
 from meanfield_pde.systems.particles import ParticleSystem
 
 Arrays = dict[str, np.ndarray]
+ARRAYS = 2
+"""Of what a kind of study stores; another number, and results that lack what is read now are computed again."""
 
 SAMPLINGS = ("independent", "stratified", "binned", "smoothed")
 METHODS = ("auto", "direct", "spectral")
@@ -97,7 +99,7 @@ class Job:
     @property
     def key(self) -> str:
         """A name made from all that the result of a run depends on: not which runs are computed together."""
-        described = asdict(replace(self, first=0, last=0, kinds=())) | {"version": version("meanfield-pde")}
+        described = asdict(replace(self, first=0, last=0, kinds=())) | {"version": version("meanfield-pde"), "arrays": ARRAYS}
         if self.particles is not None:
             described["particles"] = {name: value for name, value in asdict(self.particles).items() if name not in ("counts", "runs")}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
