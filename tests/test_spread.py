@@ -24,7 +24,11 @@ def test_the_uniform_law_on_the_circle_is_exact(mesh, cosine):
     assert share == pytest.approx(exact, abs=2e-13) and error == 0
 
 
-@pytest.mark.parametrize("mesh", [mf.icosahedral(1), mf.icosahedral(3), mf.cubed_sphere(9)], ids=str)
+@pytest.mark.parametrize(
+    "mesh",
+    [mf.cubed_sphere(9), pytest.param(mf.icosahedral(1), marks=pytest.mark.slow), pytest.param(mf.icosahedral(3), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_the_uniform_law_on_the_sphere(mesh):
     run, exact = begun(mesh, uniform(mesh)), 0.0005
     share, error = close_pairs_in_cells(run, 0, 0.999)

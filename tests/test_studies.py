@@ -580,7 +580,7 @@ def test_equiangular_law_in_a_high_dimension(in_process, tmp_path):
     assert "random ones in R^d are up to about 2 / d off it" in str(result)
 
 
-@pytest.mark.parametrize("d", [8, 64])
+@pytest.mark.parametrize("d", [8, pytest.param(64, marks=pytest.mark.slow)])
 def test_how_far_the_equiangular_law_holds(d):
     """About 2 / d from the mean inner product of random tokens, as is said where the law is printed: no less than half of it, either."""
     times, means = np.arange(9) / 2, []
