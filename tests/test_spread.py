@@ -17,20 +17,20 @@ def uniform(mesh, mass=1.0):
 
 
 @pytest.mark.parametrize("cosine", [0.999, 0.5, -0.9, 0.999999])
-@pytest.mark.parametrize("mesh", [mf.circle(7), mf.circle(256), mf.voronoi([[1.0, 0.0], [0.6, 0.8], [-1.0, 0.0], [0.0, -1.0]])], ids=str)
+@pytest.mark.parametrize("mesh", ["seven", "many", "unequal"])
 def test_the_uniform_law_on_the_circle_is_exact(mesh, cosine):
+    mesh = {"seven": mf.circle(7), "many": mf.circle(256), "unequal": mf.voronoi([[1.0, 0.0], [0.6, 0.8], [-1.0, 0.0], [0.0, -1.0]])}[mesh]
     exact = np.arccos(cosine) / np.pi
     share, error = close_pairs_in_cells(begun(mesh, uniform(mesh)), 0, cosine)
     assert share == pytest.approx(exact, abs=2e-13) and error == 0
 
 
 @pytest.mark.parametrize(
-    "mesh",
-    [mf.cubed_sphere(9), pytest.param(mf.icosahedral(1), marks=pytest.mark.slow), pytest.param(mf.icosahedral(3), marks=pytest.mark.slow)],
-    ids=str,
+    ("make", "size"), [(mf.cubed_sphere, 9), *(pytest.param(mf.icosahedral, k, marks=pytest.mark.slow) for k in (1, 3))]
 )
-def test_the_uniform_law_on_the_sphere(mesh):
-    run, exact = begun(mesh, uniform(mesh)), 0.0005
+def test_the_uniform_law_on_the_sphere(make, size):
+    mesh, exact = make(size), 0.0005
+    run = begun(mesh, uniform(mesh))
     share, error = close_pairs_in_cells(run, 0, 0.999)
     assert share == pytest.approx(exact, rel=0.02) and abs(share - exact) < 2 * error < 0.1 * exact
     assert mf.close_pairs(run.measure(0), 0.999) != pytest.approx(exact, rel=0.5), "the control: between centres"
@@ -51,8 +51,9 @@ def test_a_density_that_is_no_constant_on_the_circle():
     assert share == pytest.approx(masses @ near, rel=1e-5)
 
 
-@pytest.mark.parametrize("mesh", [mf.circle(64), mf.icosahedral(2)], ids=str)
-def test_atoms_meet_cells_and_one_another(mesh):
+@pytest.mark.parametrize(("make", "size"), [(mf.circle, 64), (mf.icosahedral, 2)])
+def test_atoms_meet_cells_and_one_another(make, size):
+    mesh = make(size)
     d = mesh.dimension
     points = np.eye(d)[:2]
     near = np.array([[np.cos(0.01), np.sin(0.01), *[0.0] * (d - 2)]])

@@ -1,5 +1,6 @@
 """Studies at the sizes that people run: rates on S^1 and S^2, stratified tokens, the number of clusters that forms first."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import meanfield_pde as mf
+from meanfield_pde.studies import convergence
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -71,6 +73,10 @@ def test_w1_on_the_sphere_says_what_limits_it(tmp_path):
     assert few.column("approximation_error")[0] == 0 and not few.column("mesh_limited")[0]
     assert many.column("approximation_error")[0] > 0 and many.column("mesh_limited")[0]
     assert "w1 is limited by the mesh" in str(result)
+    factor = float(re.search(r"w1 is limited .*, which spacings ([\d.e+]+) times smaller would mend", str(result))[1])
+    w1 = result.table.where(quantity="w1", mesh_limited=True)
+    needed = (w1.column("limit_error") + w1.column("approximation_error")) / (convergence.MESH_SHARE * w1.column("mean"))
+    assert factor == pytest.approx(needed.max(), rel=0.06) and factor > 1
 
 
 @SIZES

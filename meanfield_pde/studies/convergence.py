@@ -233,9 +233,22 @@ def _notes(table: Table) -> Iterator[str]:
 
     for quantity in dict.fromkeys(table.column("quantity")):
         if limited := sizes(quantity=quantity, mesh_limited=True):
-            yield f"note: {quantity} is limited by the mesh at n = {limited}: the limit's own error exceeds {MESH_SHARE:.0%} of the mean"
+            cause = (
+                f"the limit's own error exceeds {MESH_SHARE:.0%} of the mean{_remedy(table.where(quantity=quantity, mesh_limited=True))}"
+            )
+            yield f"note: {quantity} is limited by the mesh at n = {limited}: {cause}"
     if few := sizes(below_validity=True):
         yield f"note: n = {few} is below {VALID:g} e^beta/Lambda_0(beta): a token's weight on itself is not negligible there"
+
+
+def _remedy(limited: Table) -> str:
+    """What would be needed of the mesh, for distances, whose errors fall with the spacing."""
+    error = limited.column("limit_error") + limited.column("approximation_error")
+    with np.errstate(divide="ignore"):
+        factor = float((error / (MESH_SHARE * limited.column("mean"))).max())
+    if limited.column("quantity")[0] not in ("w1", "w2") or not np.isfinite(factor):
+        return ""
+    return f", which spacings {factor:.2g} times smaller would mend (on S^2 with a largest_plan for as many cells)"
 
 
 @dataclass(frozen=True)
