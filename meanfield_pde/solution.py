@@ -175,6 +175,14 @@ class Solution(Record):
             raise AttributeError(f"{self.kind} have no atoms, wanted `tokens` or `measure(k)`")
         return state.atoms
 
+    def energy_jump(self) -> float:
+        """The largest relative change of the energy in a step in which an atom forms, which gathers mass at once; 0 if none does, nan
+        without an energy."""
+        formed = self.events.t[self.events.kind == "formed"]
+        changes = np.diff(self.history.log_energy, prepend=self.history.log_energy[:1])
+        steps = np.searchsorted(self.history.t, formed)
+        return float(np.abs(np.expm1(changes[steps[steps < len(changes)]])).max(initial=0.0))
+
     def summary(self) -> str:
         """Mass, energy, resolution and method in a few lines."""
         lines = [f"{self.kind}: {self.status}, t = {self.times[-1]:.6g}, {len(self.history)} steps, {len(self.times)} outputs"]
@@ -186,6 +194,7 @@ class Solution(Record):
             if len(self.events):
                 counts = Counter(self.events.kind.tolist())
                 happened = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-                lines.append(f"atoms: {last.atoms:.0f} now, mass {last.mass - last.cell_mass:.6g}; events: {happened}")
+                jump = f"; the energy jumps by up to {self.energy_jump():.2%} where atoms form" if self.energy_jump() > 0 else ""
+                lines.append(f"atoms: {last.atoms:.0f} now, mass {last.mass - last.cell_mass:.6g}; events: {happened}{jump}")
         lines += [f"{key}: {value}" for key, value in self.record.items() if not isinstance(value, dict)]
         return "\n".join(lines)

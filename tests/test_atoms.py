@@ -411,6 +411,16 @@ def test_stages_of_tokens_and_of_atoms_are_the_same():
         assert a.t_start == pytest.approx(b.t_start, abs=0.06) and a.masses == pytest.approx(b.masses)
 
 
+def test_the_summary_tells_how_far_the_energy_jumps(limit):
+    """From the step before to the one in which an atom formed; a run of atoms alone forms none (the control)."""
+    steps = [int(np.flatnonzero(limit.history.t == event.t)[0]) for event in limit.events if event.kind == "formed"]
+    jumps = [limit.history.energy[k] / limit.history.energy[k - 1] - 1 for k in steps]
+    assert limit.energy_jump() == pytest.approx(max(map(abs, jumps)), rel=1e-9) and 0 < limit.energy_jump() < 0.05
+    assert f"the energy jumps by up to {limit.energy_jump():.2%} where atoms form" in limit.summary()
+    still = mf.solve(mf.MeanFieldPDE(CIRCLE, mf.Attention(4.0)), only_atoms(CIRCLE, at(0.0, 0.9)), 0.1)
+    assert still.energy_jump() == 0 and "jumps" not in still.summary()
+
+
 def test_stages_obey_their_angle():
     """Two clusters .08 apart at beta = 5000 hardly move: one cluster within .1 (the control), two within .05, and tokens say the same."""
     points = at(0.0, 0.08, 2.0)
