@@ -6,6 +6,7 @@ Exit codes: 0 done (or stopped by --wall-time), 2 bad input, 3 the solve failed 
 reads what is printed, 143 terminated. Errors are one line on stderr.
 """
 
+import json
 import os
 import sys
 import warnings
@@ -30,6 +31,7 @@ from meanfield_pde.cases.runs import (
     stored_runs,
     write_products,
 )
+from meanfield_pde.cases.schema import case_schema
 from meanfield_pde.cases.stopping import StoppedError, stopping
 from meanfield_pde.diagnostics.comparison import compare as compare_runs
 from meanfield_pde.diagnostics.stages import stages as find_stages
@@ -227,6 +229,12 @@ def film(folder: Folder, /, out: Out | None = None, *, fps: float = 15, frames: 
         how many outputs are shown, by default all.
     """
     print(make_film(out or folder / "film.gif", *stored_runs(folder), fps=fps, frames=frames))
+
+
+@app.command
+def schema() -> None:
+    """Print the JSON schema of cases, which editors use to complete and check them."""
+    print(json.dumps(case_schema(), indent=2))
 
 
 @app.command

@@ -27,7 +27,7 @@ ROWS = (
     "diagnostics.measures diagnostics.spread diagnostics.distances diagnostics.comparison diagnostics.stages diagnostics.lat_long",
     "pictures.canvas pictures.maps pictures.panels",
     "pictures.overview pictures.staircase pictures.single pictures.films",
-    "cases.stopping cases.changes cases.case cases.runs cases.preview cases.mesh_commands",
+    "cases.stopping cases.changes cases.case cases.schema cases.runs cases.preview cases.mesh_commands",
     "studies.jobs studies.convergence studies.phase studies.first_clusters studies.inner_products studies.plan",
     "studies.pictures studies.study cli __main__",
 )

@@ -31,6 +31,11 @@ from meanfield_pde.systems.particles import ParticleSystem
 
 VALUES = ("t_end", "save_every", "save_at", "stop_speed")
 TABLES = ("mesh", "attention", "start", "atoms", "particles", "solver")
+NEEDED = ("t_end", "start")
+SOLVER = ("order", "method", "atoms", "stepper", "cfl")
+PARTICLES = ("count", "seed", "file", "weighted", "normalise", "method", "rtol", "atol")
+OWN_TOKENS = ("kind", "file", "weighted", "normalise", "bandwidth")
+"""Keys of the tables [solver] and [particles], and of a [start] of the kind "tokens"; those of the others are arguments of constructors."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def check_tables(what: str, given: Mapping[str, Any], values: Iterable[str], tab
 
 def make_case(tables: Mapping[str, Any], folder: Path = Path(), begun: Collection[str] = (), kinds: Iterable[type] = ()) -> Case:
     """The case in nested plain values, as `tomllib` gives them. begun: kinds of runs that go on from a file, which are not made here."""
-    check_tables("case", tables, VALUES, TABLES, needed=("t_end", "start"))
+    check_tables("case", tables, VALUES, TABLES, NEEDED)
     if "mesh" not in tables and "particles" not in tables:
         raise ValueError("case: mesh and particles are both missing, wanted a density, tokens or both")
     if "solver" in tables and "mesh" not in tables:
@@ -148,13 +153,13 @@ def make_system(
     mesh: Mapping[str, Any], solver: Mapping[str, Any], attention: VelocityModel, folder: Path = Path()
 ) -> tuple[MeanFieldPDE, Stepper]:
     """The density's system and its method, from the tables [mesh] and [solver]."""
-    inputs.known_keys("solver", solver, ("order", "method", "atoms", "stepper", "cfl"))
+    inputs.known_keys("solver", solver, SOLVER)
     system = MeanFieldPDE(make_mesh(mesh, folder), attention, **{key: solver[key] for key in ("order", "method", "atoms") if key in solver})
     return system, resolve_stepper(solver.get("stepper"), solver.get("cfl"), system)
 
 
 def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None, folder: Path) -> Run:
-    inputs.known_keys("particles", table, ("count", "seed", "file", "weighted", "normalise", "method", "rtol", "atol"))
+    inputs.known_keys("particles", table, PARTICLES)
     system = ParticleSystem(attention, method=table.get("method", "direct"))
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
     stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
@@ -186,7 +191,7 @@ def _start(table: Mapping[str, Any], folder: Path) -> Law | Measure:
     """A law; or tokens of one's own, which are smoothed onto the mesh (`Smoothed`) or binned."""
     if table.get("kind") != "tokens":
         return make_law("start", table, others=("tokens",))
-    inputs.known_keys("start", table, ("kind", "file", "weighted", "normalise", "bandwidth"))
+    inputs.known_keys("start", table, OWN_TOKENS)
     inputs.needed_keys("start", table, ("file",))
     options = {key: table[key] for key in ("weighted", "normalise") if key in table}
     measure = read_tokens(folder / str(table["file"]), **options)
