@@ -52,7 +52,7 @@ def quantities(d: int) -> dict[str, tuple[str, str]]:
         "dt": ("1", "length of the step"),
         "minimum": ("1", "smallest mass of a cell or token"),
         "atoms": ("1", "number of atoms, or of tokens"),
-        "clusters": ("1", "number of clusters of atoms"),
+        "clusters": ("1", "number of clusters of atoms, of points that tokens travel as"),
         "cell_mass": ("1", "mass on the cells"),
     }
 
@@ -65,10 +65,10 @@ class Solution(Record):
     with one row an output (`System.columns`); in a loaded run those of cells and tokens are `records.Rows`, whose outputs are read from
     the file when they are asked for. history: record array with one row per accepted step, fields t, dt, mass, energy (inf beyond double
     precision, nan if the model has none), log_energy, minimum (smallest mass of a cell or token), atoms (their number; of tokens for
-    tokens), clusters (atoms within .1 radians of one another counted once; 0 for tokens) and cell_mass (mass on cells), all at the end of
-    the step. events: record array with one row for each time that an atom formed, absorbed or merged (or that the plain scheme pinned a
-    cluster), fields t, kind, place (d,), mass, radius and total as in `systems.atoms.Event`. status: "done", or why the run stopped early.
-    record: how it was made (method, seeds, versions), plain values.
+    tokens), clusters (atoms within .1 radians of one another counted once; of tokens: how many points they travel as) and cell_mass (mass
+    on cells), all at the end of the step. events: record array with one row for each time that an atom formed, absorbed or merged (or that
+    the plain scheme pinned a cluster), fields t, kind, place (d,), mass, radius and total as in `systems.atoms.Event`. status:
+    "done", or why the run stopped early. record: how it was made (method, seeds, versions), plain values.
     """
 
     system: System[Any]

@@ -64,6 +64,14 @@ def test_metastable(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_staircase(tmp_path, monkeypatch, capsys):
+    """Times over fourteen decades, at beta = 2000 (the last run) within .3 %: tokens against an integral."""
+    scope, printed = run("staircase", tmp_path, monkeypatch, capsys)
+    assert scope["met"][2] == pytest.approx(scope["second"], rel=3e-3) and scope["met"][1] == pytest.approx(scope["third"], rel=3e-3)
+    assert 3.9e14 < scope["met"][1] < 4.1e14 and printed.count("clusters from") == 2 and len(scope["history"]) < 1000
+
+
+@pytest.mark.slow
 def test_merging(tmp_path, monkeypatch, capsys):
     scope, printed = run("merging", tmp_path, monkeypatch, capsys)
     assert scope["measured"] == pytest.approx(71.67, rel=1e-3) and scope["theory"] == pytest.approx(scope["measured"], rel=2e-3)

@@ -61,7 +61,7 @@ def test_unit_vectors_in_float32_are_points_of_the_sphere(d, kind):
 
 UNIT = {
     "a measure": lambda x: mf.Measure(x).points,
-    "tokens": lambda x: mf.ParticleSystem(mf.Attention()).begin(x).points,
+    "tokens": lambda x: mf.ParticleSystem(mf.Attention()).begin(x).measure.points,
     "generators": lambda x: mf.voronoi(x).centers,
     "atoms": lambda x: mf.State(np.ones(8) / 4 / np.pi, mf.Measure(x, np.full(len(x), 0.5 / len(x)))).atoms.points,
     "binned tokens": lambda x: mf.bin_tokens(mf.icosahedral(1), x),

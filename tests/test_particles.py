@@ -197,3 +197,59 @@ def test_negative_masses_and_wrong_lengths_are_named():
         mf.Measure(np.eye(3), [1, -1, 1])
     with pytest.raises(ValueError, match=r"masses has shape \(2,\), wanted \(3,\)"):
         mf.Measure(np.eye(3), [0.5, 0.5])
+
+
+# --- tokens that have met travel as one ---
+
+
+def met(run):
+    """How many points the tokens of a run travel as at its end."""
+    return int(run.history.clusters[-1])
+
+
+@pytest.mark.parametrize(("n", "d", "beta"), [(5, 2, 4.0), (40, 3, 9.0), (32, 8, 2.0)])
+def test_long_times_cost_no_more_than_short_ones(n, d, beta):
+    """2410.06833's long times. The control: alone, tokens of one cluster hold steps to a length of order 1 for ever."""
+    start, system = random_tokens(n, d), mf.ParticleSystem(mf.Attention(beta))
+    short, long = (mf.solve(system, start, t_end) for t_end in (1e3, 1e6))
+    assert len(long.history) < 3 * len(short.history) and points_evaluated(long) < 1.5 * points_evaluated(short) and met(long) < n
+    alone, longer = (mf.solve(mf.ParticleSystem(mf.Attention(beta), merge=0.0), start, t_end) for t_end in (1e3, 4e3))
+    assert met(alone) == n and points_evaluated(longer) > 1.5 * points_evaluated(alone)
+    assert np.abs(alone.tokens[-1] - short.tokens[-1]).max() < 1e-12
+
+
+def points_evaluated(run):
+    return int(run.record["points evaluated"].split()[0])
+
+
+def test_tokens_at_one_place_stay_there_and_outputs_hold_all():
+    start = np.array([[1.0, 0.0], [0.6, 0.8], [1.0, 0.0], [0.0, 1.0]])
+    masses = np.array([0.1, 0.2, 0.3, 0.4])
+    one, other = (mf.solve(mf.ParticleSystem(mf.Attention(2.0), merge=merge), mf.Measure(start, masses), 3.0) for merge in (1e-12, 0.0))
+    assert (met(one), met(other)) == (3, 4) and one.tokens.shape == (2, 4, 2) and np.array_equal(one.masses[-1], masses)
+    assert np.array_equal(one.tokens[-1][0], one.tokens[-1][2]) and np.abs(one.tokens[-1] - other.tokens[-1]).max() < 1e-13
+    assert one.history.log_energy[-1] == pytest.approx(other.history.log_energy[-1], rel=1e-13)
+
+
+def test_tokens_that_part_never_travel_as_one():
+    """V = -I: what is 1e-13 apart parts like e^t. The control: with V = I the same two are one after a step."""
+    angle = 1e-13
+    start = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)], [0.0, 1.0]])
+    parting = mf.solve(mf.ParticleSystem(mf.Attention(1.0, value=-np.eye(2))), start, 40.0)
+    assert met(parting) == 3 and distance(*parting.tokens[-1][:2]) > 0.1
+    assert met(mf.solve(mf.ParticleSystem(mf.Attention(1.0)), start, 1.0)) == 2
+
+
+def test_what_has_met_moves_as_one_cluster():
+    """Three tokens here, two there: masses add, and from then on the two follow the equation of two clusters."""
+    start = np.concatenate([near(np.array([1.0, 0.0]), 1e-4, 3), near(np.array([np.cos(1.5), np.sin(1.5)]), 1e-4, 2)])
+    run = mf.solve(mf.ParticleSystem(mf.Attention(9.0)), start, 120.0, save_at=[60.0, 120.0])
+    gaps = [float(distance(tokens[0], tokens[3])) for tokens in run.tokens[-2:]]
+    assert met(run) == 2 and gaps[0] - gaps[1] > 1e-4
+    assert gaps[1] == pytest.approx(float(mf.exact.two_cluster_angle(9.0, gaps[0], 60.0, (0.6, 0.4))), abs=1e-11)
+
+
+@pytest.mark.parametrize("merge", [-1.0, np.nan, 0.1, "near"])
+def test_a_bad_distance_of_meeting_is_refused(merge):
+    with pytest.raises(ValueError, match=r"^merge is"):
+        mf.ParticleSystem(mf.Attention(1.0), merge=merge)

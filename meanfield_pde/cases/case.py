@@ -33,7 +33,7 @@ VALUES = ("t_end", "save_every", "save_at", "stop_speed")
 TABLES = ("mesh", "attention", "start", "atoms", "particles", "solver")
 NEEDED = ("t_end", "start")
 SOLVER = ("order", "method", "atoms", "stepper", "cfl")
-PARTICLES = ("count", "seed", "file", "weighted", "normalise", "method", "rtol", "atol")
+PARTICLES = ("count", "seed", "file", "weighted", "normalise", "method", "merge", "rtol", "atol")
 OWN_TOKENS = ("kind", "file", "weighted", "normalise", "bandwidth")
 """Keys of the tables [solver] and [particles], and of a [start] of the kind "tokens"; those of the others are arguments of constructors."""
 
@@ -160,7 +160,7 @@ def make_system(
 
 def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Measure, atoms: Measure | None, folder: Path) -> Run:
     inputs.known_keys("particles", table, PARTICLES)
-    system = ParticleSystem(attention, method=table.get("method", "direct"))
+    system = ParticleSystem(attention, **{key: table[key] for key in ("method", "merge") if key in table})
     tolerances = {key: inputs.number(f"particles.{key}", table[key]) for key in ("rtol", "atol") if key in table}
     stepper = Adaptive(**tolerances) if tolerances else resolve_stepper(None, None, system)
     draw = {key: table[key] for key in ("count", "seed") if key in table}
@@ -168,22 +168,22 @@ def _tokens(table: Mapping[str, Any], attention: VelocityModel, start: Law | Mea
     if isinstance(start, (Measure, Smoothed)):
         if given := [*draw, *options, *({"file"} & table.keys())]:
             raise ValueError(f"particles.{given[0]} is given beside start.kind = 'tokens', wanted none: those tokens are run")
-        begun = system.begin(start.tokens if isinstance(start, Smoothed) else start)
+        begun = system.begin(start.tokens if isinstance(start, Smoothed) else start).measure
     elif "file" in table:
         if draw:
             raise ValueError(f"particles.{next(iter(draw))} is given beside particles.file, wanted one: the tokens are drawn or read")
-        begun = system.begin(read_tokens(folder / str(table["file"]), **options))
+        begun = system.begin(read_tokens(folder / str(table["file"]), **options)).measure
         if begun.dimension != start.dimension:
             raise ValueError(f"particles.file: points lie in R^{begun.dimension}, the start in R^{start.dimension}")
     elif options:
         raise ValueError(f"particles.{next(iter(options))} is given without particles.file, wanted none: tokens are drawn")
     else:
         inputs.needed_keys("particles", draw, ("count", "seed"))
-        begun = system.begin(sample(start, **draw))
+        begun = system.begin(sample(start, **draw)).measure
     if atoms is not None:
         if atoms.dimension != begun.dimension:
             raise ValueError(f"atoms: points lie in R^{atoms.dimension}, the start in R^{begun.dimension}")
-        begun = system.begin(Measure.joined(Measure(begun.points, (1 - atoms.total) * begun.masses), atoms))
+        begun = system.begin(Measure.joined(Measure(begun.points, (1 - atoms.total) * begun.masses), atoms)).measure
     return Run(system, begun, stepper)
 
 

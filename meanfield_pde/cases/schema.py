@@ -35,6 +35,7 @@ KNOWN: dict[str, Schema] = {
     "weighted": {"type": "boolean", "description": "the last column holds masses"},
     "normalise": {"type": "boolean", "description": "divide each point by its length"},
     "bandwidth": {"type": "number", "exclusiveMinimum": 0, "description": "standard deviation of a smeared token, radians"},
+    "merge": {"type": "number", "minimum": 0, "description": "angle within which tokens have met"},
     "rtol": {"type": "number", "exclusiveMinimum": 0},
     "atol": {"type": "number", "exclusiveMinimum": 0},
 }

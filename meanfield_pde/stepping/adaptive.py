@@ -16,7 +16,11 @@ from meanfield_pde.systems.system import Rate, SolveError, System
 
 @dataclass(frozen=True)
 class Adaptive:
-    """DOP853: order 8 with error control, for systems without a Courant limit. rtol, atol: per step, relative and absolute."""
+    """DOP853: order 8 with error control, for systems without a Courant limit. rtol, atol: per step, relative and absolute.
+
+    What they buy (200 tokens on S^1 and S^2, beta = 9 and 5, t = 10, atol = rtol / 10): paths off by 4e-13 at rtol 1e-13, 8e-11 at 1e-11,
+    2e-8 at 1e-9 and 1e-6 at 1e-7, for 1, .66, .41 and .25 times the velocities.
+    """
 
     rtol: float = 1e-13
     atol: float = 1e-14
@@ -40,7 +44,7 @@ class Adaptive:
 
 class AdaptiveIntegration:
     """A run with DOP853; states between steps come from its dense output of order 7. What the system does to its state between steps
-    is located in time, to rounding, and the integrator begins anew there.
+    is located in time, to rounding, if it asks for that, and the integrator begins anew there.
 
     Its clock runs from where it began, and begins anew where steps fall below the spacing of floats: after t = 1e15 of rest clusters
     still merge within a time of 1.
@@ -72,9 +76,10 @@ class AdaptiveIntegration:
         t = self._t_end if self._solver.status == "finished" else self._origin + elapsed
         self._system.check(t, state)
         if self._system.configuration(state) != self._configuration:
-            elapsed = self._first_change(float(self._solver.t_old or 0.0), elapsed)
-            t = min(self._origin + elapsed, self._t_end)
-            state, happened = self._system.after_step(t, self._between(elapsed), None, self.events)
+            if self._system.locates:
+                elapsed = self._first_change(float(self._solver.t_old or 0.0), elapsed)
+                t, state = min(self._origin + elapsed, self._t_end), self._between(elapsed)
+            state, happened = self._system.after_step(t, state, None, self.events)
             self.events += happened
             self._interrupted = True
         self.t, self.state = t, state

@@ -25,7 +25,7 @@ from meanfield_pde.stepping.adaptive import Adaptive
 from meanfield_pde.stepping.compiled import solve_compiled
 from meanfield_pde.stepping.stepper import SMALLEST_STEP
 from meanfield_pde.stepping.summed import NOT_FINITE, TOO_LARGE, Failure, Softmax, softmax_of
-from meanfield_pde.systems.particles import MASS_TOLERANCE, ParticleSystem
+from meanfield_pde.systems.particles import MASS_TOLERANCE, ParticleSystem, Tokens
 from meanfield_pde.systems.system import Rate, SolveError
 
 
@@ -107,12 +107,12 @@ def _one_by_one(
     tokens, evaluations = np.empty((n_runs, len(times), n, d)), np.zeros(n_runs, dtype=np.int64)
     for r in range(n_runs):
         system = _CountedTokens(model)
-        run = stepper.begin(system, Measure.trusted(starts[r], masses[r]), 0.0, float(times[-1]))
+        run = stepper.begin(system, Tokens.of(Measure.trusted(starts[r], masses[r]), together=True), 0.0, float(times[-1]))
         try:
             for k, t in enumerate(times.tolist()):
                 while run.t < t:
                     run.advance(t)
-                tokens[r, k] = run.state_at(t).points
+                tokens[r, k] = run.state_at(t).measure.points
         except SolveError as error:
             raise SolveError(f"run {r}: {error}") from error
         except OverflowError as error:
@@ -127,7 +127,7 @@ class _CountedTokens(ParticleSystem):
 
     counted: Counter[str] = field(default_factory=Counter)
 
-    def rate(self, t: float, state: Measure) -> Rate:
+    def rate(self, t: float, state: Tokens) -> Rate:
         self.counted["velocities"] += 1
         return super().rate(t, state)
 

@@ -107,6 +107,7 @@ class MeanFieldPDE(Record):
 
     kind = "density"
     default_stepper = "ssprk3"
+    locates = True
     rate_accuracy = 1e-12
 
     @property

@@ -96,6 +96,11 @@ class System(Stored[S], Protocol[S]):
         ...
 
     @property
+    def locates(self) -> bool:
+        """Whether steps of points alone end where the configuration changes; else what changes is done after the step."""
+        ...
+
+    @property
     def default_stepper(self) -> str: ...
 
     @property
@@ -126,7 +131,7 @@ class System(Stored[S], Protocol[S]):
         ...
 
     def configuration(self, state: S) -> Hashable:
-        """Of a state of points alone: what stays the same until two of them meet. Steps end where it changes."""
+        """Of a state of points alone: what stays the same until two of them meet."""
         ...
 
     def is_discrete(self, state: S) -> bool:
