@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -19,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter
 from meanfield_pde.cases.case import read_case
 from meanfield_pde.cases.changes import key_values
 from meanfield_pde.cases.mesh_commands import Whole, mesh_app
-from meanfield_pde.cases.preview import preview
+from meanfield_pde.cases.preview import preview, sizes
 from meanfield_pde.cases.runs import (
     CHECKPOINT_EVERY,
     RESULTS,
@@ -42,6 +43,7 @@ from meanfield_pde.files.series import write_vtk
 from meanfield_pde.pictures.films import film as make_film
 from meanfield_pde.pictures.overview import overview
 from meanfield_pde.pictures.staircase import staircase
+from meanfield_pde.progress import line_teller
 from meanfield_pde.recorder import PinnedWarning
 from meanfield_pde.studies.study import study as run_study
 from meanfield_pde.systems.system import SolveError
@@ -53,6 +55,7 @@ Often = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """So that "-5s" is told to be no interval, not taken for an option."""
 Duration = Often
 Flag = Annotated[bool, Parameter(negative="")]
+Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")]
 Change = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Folder = Annotated[Path, Parameter(help="the folder of the run.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o", "--output"])]
@@ -78,6 +81,7 @@ def run(
     wall_time: Duration | None = None,
     dry_run: Flag = False,
     quiet: Flag = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a case: the density, the tokens, or both beside each other.
 
@@ -101,6 +105,8 @@ def run(
         say what would be run, its sizes, and how far a second of it comes; no file is written.
     quiet
         no progress and no summary: only errors and warnings are told.
+    verbose
+        what is run and its sizes first, and a line a second of how far it is.
     """
     asked = read_case(case, changes=key_values(changes))  # first: an option that is mistyped, --out too, is told as an unknown key
     if out is None:
@@ -112,7 +118,7 @@ def run(
     if dry_run:
         print(preview(plan))
     else:
-        _carry_out(plan, wall_time, quiet)
+        _carry_out(plan, wall_time, quiet, verbose)
 
 
 @app.command
@@ -124,6 +130,7 @@ def resume(
     checkpoint_every: Often = CHECKPOINT_EVERY,
     wall_time: Duration | None = None,
     quiet: Flag = False,
+    verbose: Verbose = False,
 ) -> None:
     """Go on with a run that was stopped, from its newest whole checkpoint.
 
@@ -137,8 +144,10 @@ def resume(
         time after which the run stops again: seconds, or "60s", "10min", "2h".
     quiet
         no progress and no summary: only errors and warnings are told.
+    verbose
+        what is run and its sizes first, and a line a second of how far it is.
     """
-    _carry_out(plan_resume(folder, case, checkpoint_every), wall_time, quiet)
+    _carry_out(plan_resume(folder, case, checkpoint_every), wall_time, quiet, verbose)
 
 
 @app.command
@@ -293,12 +302,17 @@ def _to_nowhere(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _carry_out(plan: Plan, wall_time: str | None, quiet: bool) -> None:
+def _carry_out(plan: Plan, wall_time: str | None, quiet: bool, verbose: bool) -> None:
     """Solves what the plan has left to do, until a signal or the wall time stops it, writes the rest, and prints what came out."""
     solutions, lines = list(plan.over), list[object]()
+    if quiet and verbose:
+        raise ValueError("--quiet and --verbose are both given, wanted one")
+    if verbose:
+        with suppress(BrokenPipeError):
+            print(sizes(plan), file=sys.stderr, flush=True)
     try:
         with stopping(wall_time) as stop, owning(plan.folder):
-            for solution in solve_parts(plan, stop, progress=not quiet):
+            for solution in solve_parts(plan, stop, progress=line_teller("run", 1.0) if verbose else not quiet):
                 if stop.code is not None:
                     how = f"stopped at t = {solution.times[-1]:.6g} ({stop.reason})"
                     raise StoppedError(f"{how}; go on with: meanfield-pde resume {plan.folder}", stop.code)

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 Progress = Callable[[float, float], object]
 SECONDS_A_LINE = 60.0
+OF_TIME = "t = {task.completed:.4g} of {task.total:.4g}"
 
 
 @contextmanager
-def progress_bar(wanted: bool | Progress, label: str, text: str = "t = {task.completed:.4g} of {task.total:.4g}") -> Iterator[Progress]:
+def progress_bar(wanted: bool | Progress, label: str, text: str = OF_TIME) -> Iterator[Progress]:
     """A function of (t, t_end): the caller's own, one that shows it, or one that does nothing. text: beside the bar, in rich's terms."""
     if callable(wanted):
         yield wanted
@@ -24,7 +25,7 @@ def progress_bar(wanted: bool | Progress, label: str, text: str = "t = {task.com
 
         console = Console(stderr=True)
         if not (console.is_terminal or console.is_jupyter):
-            yield _line_teller(label, text)
+            yield line_teller(label, SECONDS_A_LINE, text)
             return
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
         with Bar(*columns, console=console, transient=True) as bar:
@@ -32,12 +33,13 @@ def progress_bar(wanted: bool | Progress, label: str, text: str = "t = {task.com
             yield lambda t, t_end: bar.update(task, completed=t, total=t_end, visible=True)
 
 
-def _line_teller(label: str, text: str) -> Progress:
+def line_teller(label: str, seconds: float, text: str = OF_TIME) -> Progress:
+    """Tells on stderr, at most once in so many seconds, how far the work is."""
     last = time.monotonic()
 
     def tell(t: float, t_end: float) -> None:
         nonlocal last
-        if time.monotonic() - last >= SECONDS_A_LINE:
+        if time.monotonic() - last >= seconds:
             last = time.monotonic()
             work = SimpleNamespace(completed=t, total=t_end, percentage=100 * t / t_end if t_end else 0.0)
             with suppress(OSError):  # nobody reads it any more: no reason to end a run

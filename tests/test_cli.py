@@ -417,6 +417,9 @@ def test_a_run_tells_what_it_wrote_unless_it_is_quiet(tmp_path, meanfield):
     last = told.out.splitlines()[-1]
     named = last.removeprefix("written to out: ").split(";")[0].split(", ")
     assert {*named, "view.py"} == {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
+    telling = meanfield("run", "case.toml", "--out", "out", "--overwrite", "--t-end", "0.1", "-v", cwd=tmp_path)
+    assert "density: <SphereMesh icosahedral(1): 42 cells" in telling.err and "tokens: 30 tokens in R^3" in telling.err and told.err == ""
+    one_line(meanfield("run", "case.toml", "--out", "no", "-v", "--quiet", cwd=tmp_path), 2, "--quiet and --verbose are both given")
     silent = meanfield("run", "case.toml", "--out", "other", "--t-end", "0.1", "--quiet", cwd=tmp_path)
     assert silent == Result(0, "", "") and (tmp_path / "other" / "overview.png").is_file()
 
