@@ -212,6 +212,7 @@ def test_screen(runs, style, case):
         assert [(panel.get_position().bounds, panel.get_xlim(), panel.get_ylim()) for panel in figure.axes] == fixed
     assert all(panel.has_data() for panel in figure.axes)
     assert min(bounds[2] * bounds[3] for bounds, *_ in fixed) > 0.01 and max(bounds[2] * bounds[3] for bounds, *_ in fixed) > 0.35
+    assert any(text.startswith("softmax") for text in shown), "a caption names the model"
     assert ("density $\\rho$ (1/sr)" in shown) == (case in ("S2, both", "S2, density"))
     assert ("atom mass (stems)" in shown) == (case.startswith("S1") and names != ["S1 tokens"])
     assert ("atom of mass 0.1" in shown) == (case.startswith("S2") and names != ["S2 tokens"])

@@ -102,6 +102,7 @@ def _screen(states: States) -> tuple[Figure, Show]:
         scene = (Circle if states.dimension == 2 else Products)(panel, states)
         draw, samples = scene.draw, [sample for sample in scene.samples() if sample.get_label() != "density"]  # has its colour below
     show_time = _history(parts[1], states, samples)
+    canvas.caption(parts[1], canvas.described_runs(list(states.runs)))
     pad = 14.0 if states.dimension == 2 else None  # there are tokens' ticks between the axis and the title
     title = panel.set_title(titles[-1], loc="left", fontsize=11, pad=pad)
 
