@@ -11,6 +11,8 @@ I_{nu-1} = (2 nu/r) I_nu + I_{nu+1} (DLMF 10.29.1) downwards to the order wanted
 and neither I_nu itself nor e^r is ever formed, so that nothing overflows, nor underflows near r=0.
 """
 
+from functools import cache
+
 import numpy as np
 from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
@@ -88,14 +90,16 @@ def _log_0f1(nu: float, r: FloatArray) -> FloatArray:
 def _debye_log_0f1(nu: float, r: FloatArray) -> FloatArray:
     # Debye's form of I_nu(r) over its own limit at r=0, so that Gamma(nu+1) drops out and the logarithm is exactly 0 there.
     p, half = _debye_variables(nu, r)
-    correction = np.log(_series(_U, nu, p) / _series(_U, nu, np.ones(())))
+    u, _ = _debye_polynomials(DEBYE_TERMS)
+    correction = np.log(_series(u, nu, p) / _series(u, nu, np.ones(())))
     return nu * (2 * half - np.log1p(half)) - np.log1p(2 * half) / 2 + correction
 
 
 def _debye_ratio(nu: float, r: FloatArray) -> FloatArray:
     # I_{nu+1}/I_nu = I_nu'/I_nu - nu/r with v_k - u_k = (p^3 - p) w_k inserted, which removes the cancellation at small r.
     p, _ = _debye_variables(nu, r)
-    return r / nu * (p / (1 + p) - p**2 * _series(_W, nu, p) / _series(_U, nu, p))
+    u, w = _debye_polynomials(DEBYE_TERMS)
+    return r / nu * (p / (1 + p) - p**2 * _series(w, nu, p) / _series(u, nu, p))
 
 
 def _debye_variables(nu: float, r: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -109,6 +113,7 @@ def _series(polynomials: list[Polynomial], nu: float, p: FloatArray) -> FloatArr
     return np.asarray(sum(polynomial(p) / nu**k for k, polynomial in enumerate(polynomials)))
 
 
+@cache
 def _debye_polynomials(terms: int) -> tuple[list[Polynomial], list[Polynomial]]:
     """u_k by DLMF 10.41.9 and w_k = u_{k-1}/2 + p u_{k-1}' (w_0 = 0), of which v_k = u_k + (p^3 - p) w_k is made (10.41.11)."""
     p = Polynomial([0.0, 1.0])
@@ -123,6 +128,3 @@ def _debye_polynomials(terms: int) -> tuple[list[Polynomial], list[Polynomial]]:
 def _steps(nu: float) -> int:
     """How many orders above nu the recurrence starts."""
     return max(0, int(np.ceil(DEBYE_ORDER - nu)))
-
-
-_U, _W = _debye_polynomials(DEBYE_TERMS)

@@ -80,7 +80,7 @@ class Solution(Record):
     record: dict[str, Any]
 
     picture: ClassVar[Callable[["Solution"], str] | None] = None
-    """What shows a run as HTML: `pictures.overview` gives it."""
+    """What shows a run as HTML: the package sets it to that of `pictures.overview`."""
 
     def __repr__(self) -> str:
         size = f"{self.mesh.n_cells} cells of {self.mesh.name}" if self.system.mesh is not None else f"{self.masses.shape[1]} tokens"

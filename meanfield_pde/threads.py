@@ -8,15 +8,17 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba import njit
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 MINIMUM_ROWS = 64
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -85,7 +87,9 @@ def over_rows(kernel: Callable[..., None], n_rows: int, *arguments: object, mini
 
 
 @cache
-def _pool(workers: int) -> ThreadPoolExecutor:
+def _pool(workers: int) -> "ThreadPoolExecutor":
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(workers, thread_name_prefix="meanfield_pde")
 
 

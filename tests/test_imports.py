@@ -109,6 +109,18 @@ def test_heavy_libraries_load_only_when_called():
     assert "numba" in loaded
 
 
+def test_cases_studies_and_pictures_load_when_they_are_asked_for():
+    script = "import sys, meanfield_pde as mf; b = set(sys.modules); mf.study; print(sorted(set(sys.modules) - b), sorted(b), sep=';')"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    added, before = map(ast.literal_eval, told.split(";"))
+    parts = tuple(f"meanfield_pde.{part}" for part in ("cases", "studies", "pictures", "files.series", "exact"))
+    late = [name for name in before if name.startswith(parts)]
+    assert not late and not {"tomllib", "ducc0", "basix", "multiprocessing", "concurrent.futures.thread"} & set(before)
+    assert "meanfield_pde.studies.study" in added and set(mf.__all__) <= set(dir(mf))
+    with pytest.raises(AttributeError, match="has no attribute 'studie'"):
+        mf.studie  # noqa: B018
+
+
 @pytest.mark.parametrize("name", mf.__all__)
 def test_public_names_are_documented(name):
     text = (getattr(mf, name).__doc__ or "").strip()

@@ -4,14 +4,13 @@ Data in: a TOML file. Data out: `Case`, whose parts are the same objects a scrip
 """
 
 import hashlib
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from meanfield_pde import inputs
-from meanfield_pde.cases.changes import change
+from meanfield_pde.cases.changes import change, toml
 from meanfield_pde.diagnostics.stages import Metastable, metastable
 from meanfield_pde.files.meshes import read_mesh
 from meanfield_pde.files.tokens import read_tokens
@@ -81,7 +80,7 @@ def folder_of(file: Path) -> Path:
     return file.parent if file.is_file() and file.parts[:2] != ("/", "dev") else Path()
 
 
-def read_tables(what: str, file: Path, reads: Callable[[str], Any] = tomllib.loads, language: str = "TOML") -> dict[str, Any]:
+def read_tables(what: str, file: Path, reads: Callable[[str], Any] = toml, language: str = "TOML") -> dict[str, Any]:
     """The tables of a case or study file. Raises FileNotFoundError, or ValueError if it is not of that language or holds no tables."""
     if not (file.is_file() or file.is_fifo()):
         raise FileNotFoundError(f"no {what} file {file}")

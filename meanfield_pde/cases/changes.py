@@ -3,11 +3,17 @@
 Data in: words of a command line, the tables of a case. Data out: the tables, changed.
 """
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meanfield_pde import inputs
+
+
+def toml(text: str) -> dict[str, Any]:
+    """The tables of a text in TOML. Raises ValueError."""
+    import tomllib
+
+    return tomllib.loads(text)
 
 
 def key_values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -39,7 +45,7 @@ def change(tables: dict[str, Any], key: str, text: str) -> None:
 
 def _value(text: str) -> Any:
     try:
-        read = tomllib.loads(f"value = {text}")
+        read = toml(f"value = {text}")
     except (ValueError, RecursionError):
         return text
     return read["value"] if len(read) == 1 else text

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-import ducc0
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,6 +44,8 @@ class CircleHarmonics:
         angles = _circle_angles(points)
         if angles.equal and band <= len(points) // 2:
             return np.fft.rfft(masses)[: band + 1] * np.exp(-1j * np.arange(band + 1) * angles.first)
+        import ducc0
+
         complex_masses = masses.astype(np.complex128)
 
         def block(first: int, last: int) -> ComplexArray:
@@ -61,6 +62,8 @@ class CircleHarmonics:
         if angles.equal and narrower <= len(points) // 2 - 1:
             shifted = kept * np.exp(1j * np.arange(narrower + 1) * angles.first)
             return np.fft.irfft(shifted, len(points)) * len(points)
+        import ducc0
+
         both = np.concatenate([np.conj(kept[:0:-1]), kept])
         return ducc0.nufft.u2nu(grid=both, coord=angles.coordinates, forward=False, epsilon=EPSILON, nthreads=thread_count()).real
 
@@ -81,6 +84,8 @@ class SphereHarmonics:
         return _sphere_degrees(band)
 
     def analyse(self, points: FloatArray, masses: FloatArray, band: int) -> ComplexArray:
+        import ducc0
+
         location = _sphere_angles(points)
 
         def block(first: int, last: int) -> ComplexArray:
@@ -104,6 +109,8 @@ class SphereHarmonics:
         return float(np.sqrt((square[: band + 1].sum() + 2 * square[band + 1 :].sum()) / (4 * np.pi)))
 
     def _synthesis(self, coefficients: ComplexArray, band: int, points: FloatArray, narrower: int, **mode: Any) -> FloatArray:
+        import ducc0
+
         return ducc0.sht.synthesis_general(
             alm=coefficients[None],
             lmax=narrower,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import ducc0
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import eval_chebyt, eval_gegenbauer, gammaln
@@ -101,6 +100,8 @@ class PerturbedUniform:
             waves[degree, 1 : degree + 1] = np.sqrt(8 * np.pi) * (row[1::2] - 1j * row[2::2])
         halved = np.concatenate([waves[order:, order] / (1 if order == 0 else 2) for order in range(largest + 1)])
         places = spherical_angles(points)
+        import ducc0
+
         return ducc0.sht.synthesis_general(alm=halved[None], spin=0, lmax=largest, mmax=largest, loc=places, epsilon=3e-13)[0]
 
     def _drawn_coefficients(self) -> tuple[FloatArray, ...]:

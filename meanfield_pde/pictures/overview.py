@@ -62,9 +62,6 @@ def overview_html(solution: Solution) -> str:
     return canvas.as_html(lambda: overview_figure(solution), repr(solution))
 
 
-Solution.picture = overview_html
-
-
 def _checked_times(runs: list[Solution], times: ArrayLike) -> FloatArray:
     first, last = canvas.common_times(runs)
     wanted = inputs.array("times", times, ("n_times",))
