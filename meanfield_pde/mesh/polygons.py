@@ -6,7 +6,6 @@ Data out: SphereMesh. The centroid of a spherical polygon is the direction of in
 
 import numpy as np
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from meanfield_pde import inputs
@@ -92,6 +91,8 @@ def merged(points: FloatArray, tolerance: float) -> tuple[IntArray, IntArray]:
     _, first, same = np.unique(points, axis=0, return_index=True, return_inverse=True)
     pairs = cKDTree(points[first]).query_pairs(tolerance, output_type="ndarray")
     links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(first), len(first)))
+    from scipy.sparse.csgraph import connected_components
+
     _, groups = connected_components(links, directed=False)
     _, kept, labels = np.unique(groups[same.ravel()], return_index=True, return_inverse=True)
     order = np.argsort(kept)

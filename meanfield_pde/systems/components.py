@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from meanfield_pde.sphere import FloatArray, IntArray
@@ -63,6 +62,8 @@ def _near(points: FloatArray, chord: float) -> tuple[IntArray, IntArray, IntArra
 
 def joined(n: int, ends: list[tuple[IntArray, IntArray]]) -> IntArray:
     """Component labels (n,) of the graph with these edges."""
+    from scipy.sparse.csgraph import connected_components
+
     rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
     edges = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(n, n))
     return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
